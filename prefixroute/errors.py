@@ -1,0 +1,59 @@
+"""The exceptions that prefixroute raises itself.
+
+Failures of the network stay what the HTTP library calls them, so that an application's own
+handling goes on working; these are for what only prefixroute can know::
+
+    PrefixrouteError
+    ├── ConfigurationError (ValueError)      a value that cannot work, found at construction
+    ├── UnknownEndpointError (KeyError)      no endpoint has this id or URL
+    ├── UnsupportedClientError (TypeError)   a client that ``Router.wrap`` cannot copy
+    ├── Saturated                            every eligible endpoint is at its ``max_in_flight``
+    └── RouterClosedError (RuntimeError)     the router was closed before this call
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigurationError",
+    "PrefixrouteError",
+    "RouterClosedError",
+    "Saturated",
+    "UnknownEndpointError",
+    "UnsupportedClientError",
+]
+
+
+class PrefixrouteError(Exception):
+    """The root of every exception that prefixroute raises itself."""
+
+
+class ConfigurationError(PrefixrouteError, ValueError):
+    """A configuration value that cannot work: names the value, the rule and the remedy."""
+
+
+class UnknownEndpointError(PrefixrouteError, KeyError):
+    """A method was given an id or URL that no endpoint of the router has."""
+
+    def __str__(self) -> str:
+        """Return the message itself; ``KeyError`` would show its repr."""
+        return str(self.args[0]) if self.args else ""
+
+
+class UnsupportedClientError(PrefixrouteError, TypeError):
+    """``Router.wrap`` was given a client that it cannot copy; the message names what works."""
+
+
+class Saturated(PrefixrouteError):  # noqa: N818 - a state that a caller handles, not a fault
+    """Every eligible endpoint holds as many requests as its ``max_in_flight`` allows.
+
+    Attributes:
+        retry_after_s: A hint when to try again, seconds.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RouterClosedError(PrefixrouteError, RuntimeError):
+    """The router was closed; its connection pools are gone."""
