@@ -4,6 +4,7 @@ Failures of the network stay what the HTTP library calls them, so that an applic
 handling goes on working; these are for what only prefixroute can know::
 
     PrefixrouteError
+    ├── AttemptsFailed                       the cause of an error after several attempts
     ├── ConfigurationError (ValueError)      a value that cannot work, found at construction
     ├── UnknownEndpointError (KeyError)      no endpoint has this id or URL
     ├── UnsupportedClientError (TypeError)   a client that ``Router.wrap`` cannot copy
@@ -13,7 +14,10 @@ handling goes on working; these are for what only prefixroute can know::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
+    "AttemptsFailed",
     "ConfigurationError",
     "PrefixrouteError",
     "RouterClosedError",
@@ -25,6 +29,22 @@ __all__ = [
 
 class PrefixrouteError(Exception):
     """The root of every exception that prefixroute raises itself."""
+
+
+class AttemptsFailed(PrefixrouteError):  # noqa: N818 - a list, read as the cause of an error
+    """The cause of the error that a call ends with when several endpoints failed it.
+
+    Attributes:
+        attempts: For each attempt the endpoint's id and the error, or the status it answered.
+    """
+
+    def __init__(self, attempts: Iterable[tuple[str, Exception | int]]) -> None:
+        self.attempts = tuple(attempts)
+        shown = (
+            f"{endpoint_id}: {f'status {what}' if isinstance(what, int) else type(what).__name__}"
+            for endpoint_id, what in self.attempts
+        )
+        super().__init__("every attempt failed: " + "; ".join(shown))
 
 
 class ConfigurationError(PrefixrouteError, ValueError):

@@ -1,31 +1,56 @@
-"""The content of messages, as parts to hash: text as its bytes, media as digests, the rest as JSON.
+"""What a request asks to prefill: :class:`Content`, and how the messages of a chat become it.
 
-A text and a list with one text part of the same text give the same parts, and so do a mapping and
-its serialisation. What callers add to steer a cache or to label a call (``cache_control``, a
-billing header in front of a system prompt) is not part of the prompt.
+A text counts as its bytes, media as digests, anything else as JSON. A text and a list with one
+text part of the same text give the same parts. What callers add to steer a cache or to label a
+call (``cache_control``, a billing header in front of a system prompt) is not part of the prompt.
+
+All values have been decoded from JSON: dicts, lists, str, numbers, bool and ``None`` alone.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from prefixroute.core.hashing import digest64
-from prefixroute.core.prompt import Part, pack_fields, utf8
+from prefixroute.core.hashing import Part, Segment, digest64, pack_fields, utf8
+from prefixroute.core.prompt import BYTES_PER_TOKEN, KeySource
 
-__all__ = ["canonical_json", "input_messages", "message_head", "message_parts", "system_parts"]
+__all__ = [
+    "TOKEN_BYTES",
+    "Content",
+    "canonical_json",
+    "is_empty",
+    "json_part",
+    "media_part",
+    "packed_value",
+    "read_chat",
+    "size_of",
+    "text_part",
+]
 
 Json: TypeAlias = Any
 
 MEDIA_BYTES: Final = 1024
 """Size that an image or a sound is taken for, about 256 tokens; its real one is the engine's."""
 
-_TEXT_TYPES: Final = frozenset({None, "text", "input_text", "output_text"})
-_MEDIA_WORDS: Final = ("image", "audio", "video", "file", "document", "media")
-_BILLING_HEADER: Final = "x-anthropic-billing-header"
-_ROLE_KINDS: Final = {"system": b"S", "developer": b"D"}
+MESSAGE_BYTES: Final = 16
+"""What a chat template adds around a message, about 4 tokens."""
+
+TOKEN_BYTES: Final = 8
+"""Token ids are hashed as 64-bit integers."""
+
+MAX_NESTING: Final = 8
+"""How deep blocks inside blocks are looked into; below that they count as JSON."""
+
+_TEXT_TYPES: Final = (None, "text", "input_text", "output_text")
+_MEDIA_TYPES: Final = ("file", "input_file", "document", "media")
+_MEDIA_WORDS: Final = ("image", "audio", "video", "screenshot")
+_BLOCK_KEYS: Final = frozenset({"content", "source", "output", "function"})
+_BILLING_HEADER: Final = re.compile(r"\s*x-anthropic-billing-header\b[^\n]*\n?", re.IGNORECASE)
 _HEAD_FIELDS: Final = ((b"r", "role"), (b"n", "name"), (b"i", "tool_call_id"))
 _TAIL_FIELDS: Final = (
     (b"c", "tool_calls"),
@@ -37,121 +62,235 @@ _TAIL_FIELDS: Final = (
 _encode_json = msgspec.json.Encoder().encode
 
 
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks to prefill, before it is cut.
+
+    Args:
+        source: What it was read from.
+        root: Parts of the system prompt.
+        rest: Every later message; or the one text or list of token ids.
+        steps: Boundaries of a text before its first whole block, bytes.
+        around: Size that the engine's template adds around a segment, units.
+        others: Size of the other prompts of a batch, units: it is placed by its first.
+    """
+
+    source: KeySource
+    root: list[Part] = []
+    rest: list[Segment] = []
+    steps: Sequence[int] = ()
+    around: int = 0
+    others: int = 0
+
+    @property
+    def tokens(self) -> bool:
+        """Whether units are tokens, not bytes."""
+        return self.source is KeySource.TOKENS
+
+    def payload_bytes(self, text_bytes: int) -> int:
+        """Return how many bytes are hashed for what ``text_bytes`` bytes of text would hold."""
+        return text_bytes * TOKEN_BYTES // int(BYTES_PER_TOKEN) if self.tokens else text_bytes
+
+    def rest_size(self) -> int:
+        """Size of what follows the root, units."""
+        sizes = (len(b) if isinstance(b, bytes) else size_of(b) for _, b in self.rest)
+        return sum(sizes) + self.around * len(self.rest)
+
+
 def canonical_json(value: Json) -> bytes:
-    """Return a JSON value as bytes, keys in the order given, without ``cache_control``."""
-    value = _without_cache_control(value)
+    """Return a JSON value as bytes, the same for equal values; keys stay in the order given."""
     try:
         return _encode_json(value)
-    except (UnicodeEncodeError, TypeError, ValueError):  # half a surrogate pair, say
-        return json.dumps(value, default=str).encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
-def message_head(message: Json) -> bytes:
-    """Return the head of a message's segment: role, name and the tool call that it answers."""
-    if not isinstance(message, dict):
-        return b"M"
-    fields = []
-    for tag, name in _HEAD_FIELDS:
-        value = message.get(name)
-        if value is not None:
-            fields.append((tag, utf8(value) if isinstance(value, str) else canonical_json(value)))
-    return pack_fields(b"M", fields)
+def packed_value(value: Json) -> bytes:
+    """Return a field's value as bytes; the text ``"3"`` and the number 3 differ."""
+    return b"s" + utf8(value) if isinstance(value, str) else b"j" + canonical_json(value)
 
 
-def message_parts(message: Json) -> list[Part]:
-    """Return the parts of a message: its content, then tool calls and reasoning."""
-    if not isinstance(message, dict):
-        return [_json_part(message)]
-    if message.get("content") is None and "role" not in message:  # an item that is no message
-        return [_json_part(message)]
-    parts = content_parts(message.get("content"))
-    for kind, name in _TAIL_FIELDS:
-        value = message.get(name)
-        if value is not None:
-            data = utf8(value) if isinstance(value, str) else canonical_json(value)
-            parts.append((kind, data, len(data)))
-    return parts
+def is_empty(value: Json) -> bool:
+    """Whether a field says no more than if it were absent: null, an empty list or object."""
+    return value is None or (isinstance(value, list | dict) and not value)
 
 
-def content_parts(content: Json) -> list[Part]:
-    """Return the parts of a content field: null, a text, or a list of parts."""
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [_text_part(content)]
-    if isinstance(content, list):
-        return [_content_part(part) for part in content]
-    return [_json_part(content)]
-
-
-def system_parts(system: Json) -> list[Part]:
-    """Return the parts of a system field (text or blocks), without per-call billing headers."""
-    if system is None:
-        return []
-    if isinstance(system, list):
-        system = [block for block in system if not _is_billing_header(block)]
-    return [(b"S", b"", 0), *content_parts(system)]
-
-
-def leading_system(messages: list[Json]) -> tuple[list[Part], int]:
-    """Return the parts of the leading system and developer messages, and how many these are."""
-    parts: list[Part] = []
-    for count, message in enumerate(messages):
-        role = message.get("role") if isinstance(message, dict) else None
-        kind = _ROLE_KINDS.get(role) if isinstance(role, str) else None
-        if kind is None:
-            return parts, count
-        parts.append((kind, utf8(str(message.get("name") or "")), 0))
-        content = message.get("content")
-        if isinstance(content, list):
-            content = [block for block in content if not _is_billing_header(block)]
-        parts += message_parts({**message, "content": content})
-    return parts, len(messages)
-
-
-def input_messages(items: Json) -> list[Json]:
-    """Return the ``input`` of /v1/responses as messages; a text is one user message."""
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}] if items else []
-    return items if isinstance(items, list) else []
-
-
-def _content_part(part: Json) -> Part:
-    if isinstance(part, str):
-        return _text_part(part)
-    if isinstance(part, dict):
-        kind, text = part.get("type"), part.get("text")
-        if isinstance(text, str) and (kind is None or kind in _TEXT_TYPES):
-            return _text_part(text)
-        if isinstance(kind, str) and any(word in kind for word in _MEDIA_WORDS):
-            return _media_part(part)
-    return _json_part(part)
-
-
-def _text_part(text: str) -> Part:
+def text_part(text: str) -> Part:
+    """Return a text as a part."""
     data = utf8(text)
     return (b"t", data, len(data))
 
 
-def _json_part(value: Json) -> Part:
-    data = canonical_json(value)
-    return (b"j", data, len(data))
+def json_part(value: Json, kind: bytes = b"j") -> Part:
+    """Return tools or a block as a part: its JSON without cache marks."""
+    data = canonical_json(_without_cache_control(value))
+    return (kind, data, len(data))
 
 
-def _media_part(part: Json) -> Part:
-    data = canonical_json(part)
-    digest = digest64(data).to_bytes(8, "little") + len(data).to_bytes(8, "little")
-    return (b"d", digest, MEDIA_BYTES)
+def media_part(value: Json) -> Part:
+    """Return an image, a sound or the like as a part: a digest of all of its bytes."""
+    data = canonical_json(_without_cache_control(value))
+    return (
+        b"d",
+        digest64(data).to_bytes(8, "little") + len(data).to_bytes(8, "little"),
+        MEDIA_BYTES,
+    )
 
 
-def _is_billing_header(block: Json) -> bool:
-    text = block.get("text") if isinstance(block, dict) else None
-    return isinstance(text, str) and text.lstrip()[:32].lower().startswith(_BILLING_HEADER)
+def size_of(parts: Iterable[Part]) -> int:
+    """Return the size of parts, units."""
+    return sum(size for _, _, size in parts)
 
 
-def _without_cache_control(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {k: _without_cache_control(v) for k, v in value.items() if k != "cache_control"}
+_PLAIN_HEADS: Final = {
+    role: pack_fields(b"M", [(b"r", packed_value(role))])
+    for role in ("user", "assistant", "system", "developer", "tool")
+}
+
+
+def read_chat(messages: Json, system: Json, source: KeySource) -> Content:
+    """Return the content of a chat; its source is ``NONE`` if it has no messages.
+
+    Args:
+        messages: Messages, or the items of /v1/responses.
+        system: The system prompt where it has a field of its own: text or blocks.
+        source: What it counts as.
+    """
+    root: list[Part] = []
+    if not is_empty(system := _without_billing_header(system)):
+        root += [(b"S", b"", 0), *_content_parts(system)]
+    if not isinstance(messages, list) or not messages:
+        return Content(source=KeySource.NONE, root=root, around=MESSAGE_BYTES)
+    count = 0
+    while count < len(messages) and (kind := _root_kind(messages[count])):
+        message = messages[count]
+        name = message.get("name")
+        root.append((kind, b"" if name is None else packed_value(name), 0))
+        root += _content_parts(_without_billing_header(message.get("content")))
+        root += _tail_parts(message)
+        count += 1
+    rest = _segments(messages[count:] if count else messages)
+    return Content(source=source, root=root, rest=rest, around=MESSAGE_BYTES)
+
+
+def _root_kind(message: Json) -> bytes | None:
+    """Return the mark of a system or developer message, ``None`` for any other."""
+    if _is_message(message):
+        match message["role"]:
+            case "system":
+                return b"S"
+            case "developer":
+                return b"D"
+    return None
+
+
+def _is_message(message: Json) -> bool:
+    """Whether it has a role and is no item of another type, such as a function call."""
+    return (
+        isinstance(message, dict)
+        and message.get("role") is not None
+        and message.get("type") in (None, "message")
+    )
+
+
+def _segments(messages: list[Json]) -> list[Segment]:
+    segments: list[Segment] = []
+    for message in messages:
+        try:  # nearly all messages are a role and a text, and there are many
+            if len(message) == 2:
+                segments.append((_PLAIN_HEADS[message["role"]], message["content"].encode()))
+                continue
+        except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
+            pass
+        segments.append(_segment(message))
+    return segments
+
+
+def _segment(message: Json) -> Segment:
+    if not _is_message(message):
+        whole = _block_parts(message) if isinstance(message, dict) else [json_part(message)]
+        return pack_fields(b"M", []), whole
+    fields = ((tag, message.get(name)) for tag, name in _HEAD_FIELDS)
+    head = pack_fields(b"M", [(tag, packed_value(v)) for tag, v in fields if v is not None])
+    return head, [*_content_parts(message.get("content")), *_tail_parts(message)]
+
+
+def _tail_parts(message: dict[str, Json]) -> list[Part]:
+    values = ((kind, message.get(name)) for kind, name in _TAIL_FIELDS)
+    data = ((kind, packed_value(value)) for kind, value in values if not is_empty(value))
+    return [(kind, value, len(value)) for kind, value in data]
+
+
+def _content_parts(content: Json, nesting: int = 0) -> list[Part]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [text_part(content)]
+    if isinstance(content, list):
+        return [part for block in content for part in _block_parts(block, nesting)]
+    return [json_part(content)]
+
+
+def _block_parts(block: Json, nesting: int = 0) -> list[Part]:
+    """Return a block of content as one part; or, if it has blocks of its own, in brackets."""
+    if isinstance(block, str):
+        return [text_part(block)]
+    if not isinstance(block, dict) or nesting == MAX_NESTING:
+        return [json_part(block)]
+    text = block.get("text")
+    if isinstance(text, str) and block.get("type") in _TEXT_TYPES:
+        return [text_part(text)]
+    if _is_media(block):
+        return [media_part(block)]
+    for key in ("content", "output"):
+        inner = block.get(key)
+        if isinstance(inner, str | list) or (isinstance(inner, dict) and "type" in inner):
+            single = isinstance(inner, dict)
+            outer = canonical_json({**_without_cache_control(block), key: {} if single else None})
+            parts = _content_parts([inner] if single else inner, nesting + 1)
+            return [(b"o", outer, len(outer)), *parts, (b"e", b"", 0)]
+    return [json_part(block)]
+
+
+def _is_media(block: dict[str, Json]) -> bool:
+    kind = block.get("type")
+    if kind is None:
+        return any(word in key for key in block for word in _MEDIA_WORDS)
+    if not isinstance(kind, str):
+        return False
+    source = block.get("source")
+    if isinstance(source, dict) and source.get("type") in ("text", "content"):
+        return False
+    return kind in _MEDIA_TYPES or any(word in kind for word in _MEDIA_WORDS)
+
+
+def _without_cache_control(value: Json, nesting: int = 0) -> Json:
+    """Return tools or blocks without cache marks and nulls; arguments and schemas stay whole."""
+    if nesting > MAX_NESTING:
+        return value
     if isinstance(value, list):
-        return [_without_cache_control(v) for v in value]
-    return value
+        return [_without_cache_control(item, nesting + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_cache_control(item, nesting + 1) if key in _BLOCK_KEYS else item
+        for key, item in value.items()
+        if key != "cache_control" and item is not None
+    }
+
+
+def _without_billing_header(content: Json) -> Json:
+    """Return a system prompt without the line that a client puts there for each call."""
+    if isinstance(content, str):
+        header = _BILLING_HEADER.match(content)
+        return content if header is None else content[header.end() :] or None
+    if not isinstance(content, list):
+        return content
+    kept = []
+    for block in content:
+        text = block.get("text") if isinstance(block, dict) else block
+        header = _BILLING_HEADER.match(text) if isinstance(text, str) else None
+        if header is None:
+            kept.append(block)
+        elif rest := header.string[header.end() :]:
+            kept.append(rest)
+    return kept

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from prefixroute.core.checks import check_number
 from prefixroute.errors import ConfigurationError
 
 __all__ = ["Endpoint", "UrlParts", "normalise_url", "split_url"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+_MAX_WEIGHT: Final = 1e15
+"""Bytes of memory may serve as weights; sums over all endpoints stay exact enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,33 +74,45 @@ def split_url(url: str) -> UrlParts:
     """
 
     def refuse(rule: str) -> ConfigurationError:
-        shown = url.rpartition("@")[2] if isinstance(url, str) else repr(url)
+        shown = str(url).rpartition("@")[2]  # a password never shows in a message
         return ConfigurationError(
             f"endpoint URL {shown!r}: {rule}; write it like 'http://gpu-0:8000/v1'"
         )
 
-    if not isinstance(url, str) or "://" not in url:
+    if "://" not in str(url):
         raise refuse("it needs a scheme, http:// or https://")
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(str(url).strip())
         host, port, scheme = parts.hostname, parts.port, parts.scheme.lower()
     except ValueError:
         raise refuse("its host or port is malformed") from None
     if scheme not in _DEFAULT_PORTS:
         raise refuse("its scheme must be http or https")
-    if not host or any(c.isspace() for c in url.strip()):
+    if not host or any(c.isspace() for c in str(url).strip()):
         raise refuse("it needs a host, and no spaces")
+    if port == 0:
+        raise refuse("port 0 is no server's")
     if parts.fragment:
         raise refuse("a fragment (#...) is never sent to a server")
     userinfo = parts.netloc.rpartition("@")[0] or None
     return UrlParts(
         scheme=scheme,
-        host=host.lower(),
+        host=_one_spelling(host.lower()),
         port=None if port == _DEFAULT_PORTS[scheme] else port,
         path=parts.path.rstrip("/") or "/v1",
         query=parts.query,
         userinfo=userinfo,
     )
+
+
+def _one_spelling(host: str) -> str:
+    """Return an IPv6 address in its shortest form; other hosts as they are."""
+    if ":" not in host:
+        return host
+    try:
+        return ip_address(host).compressed
+    except ValueError:
+        return host
 
 
 def normalise_url(url: str) -> str:
@@ -144,36 +160,69 @@ class Endpoint:
     def __post_init__(self) -> None:
         """Normalise and check every field."""
         parts = split_url(self.url)
-        headers = dict(self.headers)
-        if parts.userinfo and self.api_key is None:
-            token = base64.b64encode(unquote(parts.userinfo).encode()).decode()
-            headers.setdefault("Authorization", f"Basic {token}")
         put = object.__setattr__  # the dataclass is frozen for everybody else
         put(self, "url", parts.url)
-        put(self, "headers", headers)
         if self.id in (None, ""):
             put(self, "id", parts.url)
+        put(self, "headers", self._checked_headers())
+        put(self, "weight", self._checked_weight())
         if self.models is not None:
-            if isinstance(self.models, str) or not all(isinstance(m, str) for m in self.models):
-                raise self._refuse("models", self.models, "a collection of model names, or None")
-            put(self, "models", frozenset(self.models))
+            put(self, "models", self._checked_models())
         self._check()
+        if parts.userinfo and self.api_key is None and not self._authorises():
+            token = base64.b64encode(unquote(parts.userinfo).encode()).decode()
+            put(self, "headers", {**self.headers, "Authorization": f"Basic {token}"})
+
+    def _authorises(self) -> bool:
+        return any(name.lower() == "authorization" for name in self.headers)
+
+    def _checked_headers(self) -> dict[str, str]:
+        # Values may be secrets: they never show in a message.
+        rule = "a mapping of header names to values, both str without line breaks"
+        if not isinstance(self.headers, Mapping):
+            raise self._refuse("headers", type(self.headers).__name__, rule)
+        for name, value in self.headers.items():
+            if not (_is_header_text(name) and name and _is_header_text(value)):
+                raise self._refuse(f"headers[{name!r}]", type(value).__name__, rule)
+        return dict(self.headers)
+
+    def _checked_weight(self) -> float:
+        try:
+            return check_number("Endpoint", "weight", self.weight, at_most=_MAX_WEIGHT)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error} (endpoint {self.url!r}); 0 drains it") from None
+
+    def _checked_models(self) -> frozenset[str]:
+        rule = "a collection of model names, not empty, or None for all models"
+        if isinstance(self.models, str | bytes) or not isinstance(self.models, Iterable):
+            raise self._refuse("models", self.models, rule)
+        models = list(self.models)
+        if not models or not all(isinstance(model, str) and model for model in models):
+            raise self._refuse("models", models, rule)
+        return frozenset(models)
 
     def _check(self) -> None:
         if not isinstance(self.id, str):
             raise self._refuse("id", self.id, "a str")
-        if not _is_number(self.weight) or not math.isfinite(self.weight) or self.weight < 0:
-            raise self._refuse("weight", self.weight, "a finite number, 0 or greater")
         if type(self.tier) is not int or self.tier < 0:
             raise self._refuse("tier", self.tier, "an int, 0 or greater")
         if self.max_in_flight is not None and (
             type(self.max_in_flight) is not int or self.max_in_flight < 1
         ):
             raise self._refuse("max_in_flight", self.max_in_flight, "an int, 1 or greater, or None")
+        key = self.api_key
+        if not (key is None or callable(key) or (_is_header_text(key) and key)):
+            kind = type(key).__name__ if key != "" else key
+            raise self._refuse("api_key", kind, "a str, a function that returns one, or None")
+        header = self.auth_header
+        if not (header is None or (_is_header_text(header) and header)):
+            raise self._refuse("auth_header", header, "the name of a header, or None")
+        if not (self.prepare is None or callable(self.prepare)):
+            raise self._refuse("prepare", self.prepare, "a function of the request, or None")
 
     def _refuse(self, name: str, value: object, rule: str) -> ConfigurationError:
         return ConfigurationError(f"Endpoint({self.url!r}): {name}={value!r} must be {rule}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_header_text(value: object) -> bool:
+    return isinstance(value, str) and not any(c in value for c in "\r\n\0")

@@ -1,25 +1,59 @@
-"""Stable 64-bit digests (MurmurHash3 x64 128, its first half).
+"""Stable 64-bit digests, and the chained block hashes of a prompt.
 
 Every process that is to place a prompt alike has to compute the same numbers, so Python's salted
 ``hash()`` is never used and all seeds are fixed. MurmurHash3 is fast and well spread but not
 cryptographic: somebody who crafts prompts can make two of them collide, which costs a worse
 placement and nothing else.
 
-Source: Austin Appleby, MurmurHash3 (https://github.com/aappleby/smhasher), through ``mmh3``.
+A block is hashed behind the length of its segment's head, the kind and length of every piece of a
+part that it holds, and marks that say whether the piece ends its part and the block its segment.
+That can be taken apart in one way only, so no two different prompts share an encoding, whatever
+bytes they contain, and none share a block before which they differ.
+
+Source: Austin Appleby, MurmurHash3 x64 128, its first half
+(https://github.com/aappleby/smhasher), through ``mmh3``.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
 
 import mmh3
 
-__all__ = ["PROMPT_SEED", "RING_SEED", "digest64", "running_hash"]
+__all__ = [
+    "PROMPT_SEED",
+    "RING_SEED",
+    "ChainBuilder",
+    "Part",
+    "Segment",
+    "digest64",
+    "pack_fields",
+    "running_hash",
+    "utf8",
+    "window_key",
+]
 
 PROMPT_SEED: Final = 0x70726F6D  # "prom": prompts and ring positions must not share a hash
 RING_SEED: Final = 0x72696E67  # "ring"
 
 _MASK_32: Final = 0xFFFF_FFFF
+
+DOUBLE_EVERY: Final = 64
+"""Blocks after which the length of a block doubles, so that a long chain stays a short tuple."""
+
+_FRAME: Final = struct.Struct("<QIB")
+_ENTRY: Final = struct.Struct("<cQ")
+_PIECE: Final = struct.Struct("<cBQ")
+_TEXT_ENDS: Final = b"t\x01"  # kind and mark of a piece that is all of a text part
+
+Part: TypeAlias = tuple[bytes, bytes, int]
+"""A piece of a segment: kind (one byte), bytes to hash, size in units for the work it makes."""
+
+Segment: TypeAlias = tuple[bytes, "bytes | list[Part]"]
+"""A head from :func:`pack_fields` with what follows it: the bytes of one text, or parts."""
 
 
 def digest64(data: bytes | bytearray | memoryview, seed: int = PROMPT_SEED) -> int:
@@ -34,3 +68,137 @@ def running_hash(seed: int = PROMPT_SEED) -> mmh3.mmh3_x64_128:
     read along a prompt form a chain: two are equal only where everything before them is.
     """
     return mmh3.mmh3_x64_128(seed=seed & _MASK_32)
+
+
+def utf8(text: str) -> bytes:
+    """Return text as bytes, also where it holds half of a surrogate pair.
+
+    A pair that stands as two halves becomes the one character that a JSON parser makes of it.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return whole.encode("utf-8", "surrogatepass")
+
+
+def pack_fields(tag: bytes, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return a tag (one byte), then each field's name (one byte), length and bytes."""
+    out = [tag]
+    for name, value in fields:
+        out.append(_ENTRY.pack(name, len(value)))
+        out.append(value)
+    return b"".join(out)
+
+
+class ChainBuilder:
+    """Cuts segments into blocks and hashes them one after the other.
+
+    Args:
+        block_bytes: Length of a block, in bytes of payload.
+    """
+
+    __slots__ = ("_block", "_hash", "chain", "ends", "root_blocks", "size")
+
+    def __init__(self, block_bytes: int) -> None:
+        self._block = block_bytes
+        self._hash = running_hash()
+        self.chain: list[int] = []
+        self.ends: list[int] = []
+        self.root_blocks = 0
+        self.size = 0
+
+    def append(self, key: int) -> None:
+        """Add a block that was hashed elsewhere; :meth:`grow` gives it its size."""
+        self.chain.append(key)
+        self.ends.append(self.size)
+
+    def grow(self, units: int) -> None:
+        """Let the last block reach ``units`` further."""
+        self.size += units
+        self.ends[-1] = self.size
+
+    def add(
+        self, head: bytes, parts: Iterable[Part], *, extra: int = 0, steps: Sequence[int] = ()
+    ) -> None:
+        """Add a segment: its head, its parts in order, ``extra`` units of size around them.
+
+        Args:
+            head: From :func:`pack_fields`; never cut.
+            parts: Payload, cut every block and at ``steps``.
+            extra: Size that the engine's template adds.
+            steps: Boundaries before the first whole block, bytes from the payload's start.
+        """
+        front, pieces, entries = head, [], []
+        at, limit = 0, self._next_end(0, steps)
+        for kind, data, size in parts:
+            start, base, length = 0, self.size, len(data)
+            while at + length - start > limit:
+                if room := limit - at:
+                    entries.append(_PIECE.pack(kind, 0, room))
+                    pieces.append(data[start : start + room])
+                    start += room
+                self.size = base + size * start // length
+                self._close(front, entries, pieces, last=False)
+                front, pieces, entries = b"", [], []
+                at, limit = limit, self._next_end(limit, steps)
+            entries.append(_PIECE.pack(kind, 1, length - start))
+            pieces.append(data[start:])
+            at += length - start
+            self.size = base + size
+        self.size += extra
+        self._close(front, entries, pieces, last=True)
+
+    def add_all(
+        self, segments: Iterable[Segment], *, extra: int = 0, steps: Sequence[int] = ()
+    ) -> None:
+        """Add segments: the same as :meth:`add` of each, but faster where they are short texts."""
+        update, digest, block = self._hash.update, self._hash.utupledigest, self._block
+        chain, ends = self.chain, self.ends
+        fronts: dict[bytes, bytes] = {}
+        for head, body in segments:
+            if not isinstance(body, bytes):
+                self.add(head, body, extra=extra, steps=steps)
+            elif (length := len(body)) > block or steps:
+                self.add(head, [(b"t", body, length)], extra=extra, steps=steps)
+            else:
+                front = fronts.get(head)
+                if front is None:
+                    front = fronts[head] = _FRAME.pack(len(head), 1, 1) + head + _TEXT_ENDS
+                update(front + length.to_bytes(8, "little") + body)
+                chain.append(digest()[0])
+                self.size += length + extra
+                ends.append(self.size)
+
+    def _next_end(self, start: int, steps: Sequence[int]) -> int:
+        for step in steps:
+            if step > start:
+                return step
+        if steps and start == steps[-1] and start < self._block:
+            return self._block
+        return start + (self._block << (len(self.chain) // DOUBLE_EVERY))
+
+    def _close(self, head: bytes, entries: list[bytes], pieces: list[bytes], *, last: bool) -> None:
+        frame = _FRAME.pack(len(head), len(entries), last)
+        self._hash.update(b"".join([frame, head, *entries, *pieces]))
+        self.chain.append(self._hash.utupledigest()[0])
+        self.ends.append(self.size)
+
+
+def window_key(head: bytes, segments: Iterable[Segment], window_bytes: int | None) -> int:
+    """Return one key for the first bytes of a prompt.
+
+    Args:
+        head: Model, salts and tools: always part of the key, whatever their length.
+        segments: Root and first message, in order; their heads count, but not their lengths.
+        window_bytes: How many bytes of their parts count; ``None``: all.
+    """
+    fields, left = [(b"h", head)], sys.maxsize if window_bytes is None else window_bytes
+    for front, body in segments:
+        fields.append((b"h", front))
+        for kind, data, _ in [(b"t", body, 0)] if isinstance(body, bytes) else body:
+            fields.append((kind, data[:left]))
+            left -= len(data)
+            if left <= 0:
+                return digest64(pack_fields(b"W", fields))
+    return digest64(pack_fields(b"W", fields))

@@ -4,47 +4,23 @@
 block hash in common only where they are equal up to there. Boundaries are the end of the root
 (model, salts, tools, system prompt), the end of every message, and every block inside any of these
 that is longer. Turn n+1 of a chat therefore extends the chain of turn n.
-
-Each block is hashed behind its length and a mark that says whether it ends its segment, and each
-segment (root, message, text) ends with the kinds and lengths of its parts. Both can be taken apart
-in one way only, so no two different prompts share an encoding, whatever bytes they contain.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import index
 from typing import Final
 
-from prefixroute.core.hashing import digest64, running_hash
+from prefixroute.core.hashing import ChainBuilder, pack_fields, running_hash, utf8
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["BYTES_PER_TOKEN", "ChainBuilder", "Cut", "KeySource", "Part", "Prompt"]
+__all__ = ["BYTES_PER_TOKEN", "ChainBuilder", "Cut", "KeySource", "Prompt"]
 
 BYTES_PER_TOKEN: Final = 4.0
 """What a token is taken for until replies of a model have said better."""
-
-MESSAGE_BYTES: Final = 16
-"""What a chat template adds around a message, about 4 tokens."""
-
-TEXT_STEPS: Final = (128, 256, 512)
-"""Boundaries of a plain text before its first whole block: it has no messages to be cut at."""
-
-DOUBLE_EVERY: Final = 64
-"""Blocks after which the length of a block doubles, so that a long chain stays a short tuple."""
-
-TOKEN_BYTES: Final = 8
-"""Token ids are hashed as 64-bit integers."""
-
-_FRAME: Final = struct.Struct("<IB")
-_ENTRY: Final = struct.Struct("<cQ")
-_COUNT: Final = struct.Struct("<I")
-
-Part = tuple[bytes, bytes, int]
-"""A piece of a segment: kind (one byte), bytes to hash, size in bytes for the work it makes."""
 
 
 class KeySource(Enum):
@@ -66,10 +42,19 @@ class Cut:
     Args:
         block_bytes: Length of a block, bytes; doubles every 64 blocks.
         window_bytes: If given, the chain is one key: root and first message, cut to this length.
+
+    Raises:
+        ConfigurationError: A length that is no int or below 1.
     """
 
     block_bytes: int = 1024
     window_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the lengths: a block of no bytes would never get to the end of a prompt."""
+        _as_int("block_bytes", self.block_bytes, least=1)
+        if self.window_bytes is not None:
+            _as_int("window_bytes", self.window_bytes, least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,28 +122,30 @@ class Prompt:
             model: The model asked for.
 
         Raises:
-            ConfigurationError: ``block_tokens`` below 1, or ``tokens`` that do not fit the blocks.
+            ConfigurationError: An id that is no int, ``block_tokens`` below 1, ``tokens`` that do
+                not end in the last block, or a model that is no str.
         """
-        ids = list(block_ids)
-        if block_tokens < 1:
-            raise ConfigurationError(f"block_tokens={block_tokens!r} must be at least 1")
+        ids = _as_ints("block_ids", block_ids)
+        block_tokens = _as_int("block_tokens", block_tokens, least=1)
         whole = len(ids) * block_tokens
-        total = whole if tokens is None else tokens
-        if not (whole - block_tokens < total <= whole or (not ids and total == 0)):
+        total = whole if tokens is None else _as_int("tokens", tokens)
+        least = whole - block_tokens + 1 if ids else 0
+        if not least <= total <= whole:
             raise ConfigurationError(
-                f"tokens={tokens!r} must end in the last of {len(ids)} blocks of {block_tokens}: "
-                f"from {max(0, whole - block_tokens + 1)} to {whole}"
+                f"tokens={total} must end in the last of {len(ids)} blocks of {block_tokens}, from "
+                f"{least} to {whole}; name every block, or leave tokens out for whole blocks"
             )
         state = running_hash()
-        state.update(pack_fields(b"B", [(b"m", utf8(model or ""))]))
+        state.update(pack_fields(b"B", _model_field(model)))
         chain = []
         for block_id in ids:
-            state.update(_mod64(block_id).to_bytes(8, "little"))
+            length = block_id.bit_length() // 8 + 1
+            data = block_id.to_bytes(length, "little", signed=True)
+            state.update(pack_fields(b"B", [(b"b", data)]))
             chain.append(state.utupledigest()[0])
-        ends = [min(total, (i + 1) * block_tokens) for i in range(len(ids))]
         return cls(
             chain=tuple(chain),
-            ends=tuple(ends),
+            ends=tuple([min(total, end * block_tokens) for end in range(1, len(ids) + 1)]),
             size=total,
             tokens_per_unit=1.0,
             source=KeySource.BLOCKS if ids else KeySource.NONE,
@@ -167,119 +154,36 @@ class Prompt:
 
     def with_ratio(self, tokens_per_unit: float) -> Prompt:
         """Return the same prompt with another guess of tokens per unit."""
+        if tokens_per_unit == self.tokens_per_unit:
+            return self
         return replace(self, tokens_per_unit=tokens_per_unit)
 
 
-def utf8(text: str) -> bytes:
-    """Return text as bytes, also where it holds half of a surrogate pair."""
-    return text.encode("utf-8", "surrogatepass")
+def _model_field(model: object) -> list[tuple[bytes, bytes]]:
+    if model is None:
+        return []
+    if not isinstance(model, str):
+        raise ConfigurationError(f"model={model!r} must be a str or None; give the model's name")
+    return [(b"m", utf8(model))]
 
 
-def _mod64(value: int) -> int:
-    return value & 0xFFFF_FFFF_FFFF_FFFF
+def _as_ints(name: str, values: object) -> list[int]:
+    if not isinstance(values, Iterable):
+        raise ConfigurationError(f"{name}={values!r} must be iterable; give a list of ints")
+    return [_as_int(f"{name}[{i}]", value) for i, value in enumerate(values)]
 
 
-def pack_tokens(ids: Sequence[int]) -> bytes:
-    """Return token ids as bytes; equal for equal ids on every machine."""
-    packed = array("q", ids)
-    if packed.itemsize != TOKEN_BYTES or struct.pack("=I", 1) != struct.pack("<I", 1):
-        return b"".join(_mod64(i).to_bytes(TOKEN_BYTES, "little") for i in ids)
-    return packed.tobytes()
+def _as_int(name: str, value: object, least: int | None = None) -> int:
+    """Return a value as an int, also if it is NumPy's.
 
-
-def pack_fields(tag: bytes, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return a segment's head: its tag, then each field's name, length and bytes."""
-    out = [tag]
-    for name, value in fields:
-        out.append(_ENTRY.pack(name, len(value)))
-        out.append(value)
-    return b"".join(out)
-
-
-def pack_footer(parts: Sequence[Part]) -> bytes:
-    """Return what ends a segment: kind and length of each part, and how many there are."""
-    entries = [_ENTRY.pack(kind, len(data)) for kind, data, _ in parts]
-    entries.append(_COUNT.pack(len(parts)))
-    return b"".join(entries)
-
-
-class ChainBuilder:
-    """Cuts segments into blocks and hashes them one after the other.
-
-    Args:
-        block_bytes: Length of a block, in bytes of payload.
-        per_unit: Bytes of payload in one unit of size: 1 for text, 8 for token ids.
+    Raises:
+        ConfigurationError: It is no int, or below ``least``.
     """
-
-    __slots__ = ("_block", "_hash", "_per_unit", "chain", "ends", "root_blocks", "size")
-
-    def __init__(self, block_bytes: int, per_unit: int = 1) -> None:
-        self._block = block_bytes
-        self._per_unit = per_unit
-        self._hash = running_hash()
-        self.chain: list[int] = []
-        self.ends: list[int] = []
-        self.root_blocks = 0
-        self.size = 0
-
-    def append(self, key: int) -> None:
-        """Add a block that was hashed elsewhere; :meth:`grow` gives it its size."""
-        self.chain.append(key)
-        self.ends.append(self.size)
-
-    def grow(self, units: int) -> None:
-        """Let the last block reach ``units`` further."""
-        self.size += units
-        self.ends[-1] = self.size
-
-    def add(
-        self, head: bytes, parts: Sequence[Part], *, extra: int = 0, steps: Sequence[int] = ()
-    ) -> None:
-        """Add a segment: its head, its parts in order, ``extra`` bytes of size around them.
-
-        Args:
-            head: From :func:`pack_fields`; never cut.
-            parts: Payload, cut every block and at ``steps``.
-            extra: Size that the engine's template adds, bytes.
-            steps: Boundaries before the first whole block, bytes from the payload's start.
-        """
-        payload = b"".join([data for _, data, _ in parts])
-        size = sum([size for _, _, size in parts]) + extra
-        start, base = 0, self.size
-        while True:
-            end = self._next_end(start, steps)
-            if end >= len(payload):
-                break
-            self._block_ends(head + payload[start:end], last=False)
-            head, start = b"", end
-            self.size = base + min(size, end) // self._per_unit
-            self.ends.append(self.size)
-        self.size = base + size // self._per_unit
-        self._block_ends(head + payload[start:] + pack_footer(parts), last=True)
-        self.ends.append(self.size)
-
-    def _next_end(self, start: int, steps: Sequence[int]) -> int:
-        for step in steps:
-            if step > start:
-                return step
-        if steps and start == steps[-1] and start < self._block:
-            return self._block
-        return start + (self._block << (len(self.chain) // DOUBLE_EVERY))
-
-    def _block_ends(self, data: bytes, *, last: bool) -> None:
-        self._hash.update(_FRAME.pack(len(data) & 0xFFFF_FFFF, last) + data)
-        self.chain.append(self._hash.utupledigest()[0])
-
-
-def window_key(head: bytes, parts: Sequence[Part], window_bytes: int) -> int:
-    """Return one key for the first ``window_bytes`` of a prompt (arXiv:1608.01350's "ball").
-
-    Args:
-        head: Model, salts and tools: always part of the key, whatever their length.
-        parts: Root and first message, in order.
-        window_bytes: How many of their bytes count.
-    """
-    payload = b"".join([data for _, data, _ in parts])
-    if len(payload) > window_bytes:
-        return digest64(pack_fields(b"W", [(b"h", head)]) + payload[:window_bytes])
-    return digest64(pack_fields(b"w", [(b"h", head)]) + payload + pack_footer(parts))
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        rule = "an int" if least is None else f"an int, {least} or greater"
+        raise ConfigurationError(f"{name}={value!r} must be {rule}; give a whole number")
+    return number

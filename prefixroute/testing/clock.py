@@ -10,7 +10,7 @@ from dataclasses import dataclass
 __all__ = ["Clock", "Pause"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """What to do before a simulated moment.
 
@@ -54,6 +54,10 @@ class Clock:
             return self._ahead_s
         return (time.monotonic() - self._began_s) / self.time_scale + self._ahead_s
 
+    def waited_s(self) -> float:
+        """A reading of the time that timeouts are counted in: see `pause`."""
+        return self._ahead_s if self.time_scale == 0 else time.monotonic()
+
     def advance(self, seconds: float) -> None:
         """Let simulated time pass at once.
 
@@ -79,8 +83,8 @@ class Clock:
             return self._jump(at_s, limit_s)
         sleep_s = max(0.0, (at_s - self.now_s()) * self.time_scale)
         if limit_s is not None and sleep_s > limit_s:
-            return Pause(limit_s, True)
-        return Pause(sleep_s, False)
+            return Pause(sleep_s=limit_s, timed_out=True)
+        return Pause(sleep_s=sleep_s, timed_out=False)
 
     def _jump(self, at_s: float, limit_s: float | None) -> Pause:
         with self._lock:
@@ -88,4 +92,4 @@ class Clock:
             if limit_s is not None and timed_out:
                 at_s = self._ahead_s + limit_s
             self._ahead_s = max(self._ahead_s, at_s)
-        return Pause(0.0, timed_out)
+        return Pause(sleep_s=0.0, timed_out=timed_out)

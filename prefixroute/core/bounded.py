@@ -1,0 +1,83 @@
+"""A dict of bounded size that forgets what was not used for longest, roughly and cheaply.
+
+Two generations: what is written or found goes into the young one; when that is half of the bound,
+the old one is dropped and the young one becomes old. An entry therefore stays for at least
+``max_entries / 2`` further entries after its last use, and no operation ever costs more than a few
+dict look-ups, where an exact LRU order would pay for every touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["BoundedDict"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedDict(Generic[K, V]):
+    """Maps at most ``max_entries`` keys.
+
+    Args:
+        max_entries: The most entries that it holds, 2 or more.
+    """
+
+    __slots__ = ("_half", "_old", "_young")
+
+    def __init__(self, max_entries: int) -> None:
+        self._half = max(1, max_entries // 2)
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+
+    def peek(self, key: K) -> V | None:
+        """Return the value without counting that as a use."""
+        value = self._young.get(key)
+        return value if value is not None else self._old.get(key)
+
+    def get(self, key: K) -> V | None:
+        """Return the value, or ``None``; a use."""
+        value = self._young.get(key)
+        if value is None:
+            value = self._old.pop(key, None)
+            if value is not None:
+                self._young[key] = value
+                if len(self._young) >= self._half:
+                    self._age()
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value; a use."""
+        young = self._young
+        young[key] = value
+        if self._old:
+            self._old.pop(key, None)
+        if len(young) >= self._half:
+            self._age()
+
+    def pop(self, key: K) -> V | None:
+        """Remove the key and return what it had."""
+        old = self._old.pop(key, None)
+        value = self._young.pop(key, None)
+        return value if value is not None else old
+
+    def _age(self) -> None:
+        self._old, self._young = self._young, {}
+
+    def transform(self, function: Callable[[V], V | None]) -> None:
+        """Replace every value by ``function(value)``; ``None`` removes the entry."""
+        for table in (self._old, self._young):
+            for key, value in list(table.items()):
+                new = function(value)
+                if new is None:
+                    del table[key]
+                else:
+                    table[key] = new
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._young, self._old = {}, {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)

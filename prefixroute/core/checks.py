@@ -1,0 +1,68 @@
+"""Checks of configuration values, which refuse with the value, the rule and the remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sized
+from numbers import Real
+
+from prefixroute.errors import ConfigurationError
+
+__all__ = ["check_int", "check_number", "refusal"]
+
+
+def refusal(owner: str, name: str, value: object, rule: str) -> ConfigurationError:
+    """Return the error that says which value breaks which rule; the rule names the remedy."""
+    shown = repr(value)
+    if len(shown) > 200 and isinstance(value, Sized):
+        shown = f"<{type(value).__name__} of {len(value)}>"
+    return ConfigurationError(f"{owner}({name}={shown}) must be {rule}")
+
+
+def check_int(owner: str, name: str, value: object, at_least: int) -> None:
+    """Refuse what is not a whole number of ``at_least`` or more.
+
+    Raises:
+        ConfigurationError: With the value, the rule and the name to mend.
+    """
+    if type(value) is not int or value < at_least:
+        raise refusal(owner, name, value, f"an int, {at_least} or greater")
+
+
+def check_number(
+    owner: str,
+    name: str,
+    value: object,
+    *,
+    at_least: float = 0.0,
+    at_most: float = math.inf,
+    above: bool = False,
+    hint: str = "",
+) -> float:
+    """Return a finite number within its range as a float, so that equal settings print alike.
+
+    Args:
+        owner: What is being configured.
+        name: The setting.
+        value: What was given.
+        at_least: The smallest value allowed.
+        at_most: The largest value allowed.
+        above: Whether ``at_least`` itself is excluded.
+        hint: Why, and what is usual.
+
+    Raises:
+        ConfigurationError: No number, not finite, or out of its range.
+    """
+    number = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (OverflowError, ValueError):
+            number = math.inf
+    low = number > at_least if above else number >= at_least
+    if not (math.isfinite(number) and low and number <= at_most):
+        rule = f"above {at_least:g}" if above else f"{at_least:g} or greater"
+        if at_most < math.inf:
+            rule += f" and at most {at_most:g}"
+        raise refusal(owner, name, value, f"a finite number, {rule}{': ' if hint else ''}{hint}")
+    return number

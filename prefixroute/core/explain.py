@@ -1,0 +1,106 @@
+"""A decision in words: where the prompt was cut, what is hot, and why the endpoint was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prefixroute.core.decision import Decision
+from prefixroute.core.placement import Ask
+
+__all__ = ["Boundary", "Explanation"]
+
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """One boundary of a prompt.
+
+    Args:
+        key: The block hash up to here, 16 hexadecimal digits.
+        tokens: Size of the prompt up to here, tokens.
+        share: Share of the traffic that starts with the prompt up to here, as a lower bound, 0 to
+            1; ``None`` where the placement does not look at traffic.
+    """
+
+    key: str
+    tokens: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a request would go where it would go; ``str()`` of it is for people.
+
+    Args:
+        decision: The decision.
+        boundaries: The prompt's boundaries, from the root on.
+        requests_seen: Decayed count of requests that this router has placed for these endpoints.
+    """
+
+    decision: Decision
+    boundaries: tuple[Boundary, ...]
+    requests_seen: float
+
+    def __str__(self) -> str:
+        """Return the explanation as text, a fact per line."""
+        decision = self.decision
+        lines = [
+            f"goes to   {decision.endpoint.id}",
+            f"why       {decision.reason.sentence}",
+            f"home      {decision.home.id if decision.home else '-'}",
+            f"key       {decision.key or '-'} (from {decision.key_source.value}, "
+            f"boundary {decision.depth + 1} of {len(self.boundaries)})",
+            f"prompt    about {decision.tokens:.0f} tokens, "
+            f"{decision.expected_cached_tokens:.0f} of them expected in the cache there",
+            f"spread    {decision.spread} endpoint{'' if decision.spread == 1 else 's'}",
+            f"bound     {decision.bound if decision.bound is not None else '-'} in flight",
+        ]
+        if self.requests_seen < 1.0:
+            lines.append("traffic   this router has seen none yet: nothing is known to be hot")
+        else:
+            lines.append(f"traffic   {self.requests_seen:.0f} requests seen (older ones fade)")
+        return "\n".join([*lines, *self._boundary_lines(), *self._candidate_lines()])
+
+    def _boundary_lines(self) -> list[str]:
+        if not self.boundaries:
+            return []
+        lines = ["boundaries, tokens up to each, share of the traffic:"]
+        for at, boundary in enumerate(self.boundaries[:_SHOWN]):
+            share = "" if boundary.share is None else f"{boundary.share:8.1%}"
+            mark = " <- key" if at == self.decision.depth else ""
+            lines.append(f"  {boundary.key} {boundary.tokens:9.0f}{share}{mark}")
+        return [*lines, *_more(self.boundaries)]
+
+    def _candidate_lines(self) -> list[str]:
+        decision = self.decision
+        lines = ["candidates in order, requests in flight, load in seconds of prefill:"]
+        loads = decision.loads or (None,) * len(decision.candidates)
+        rows = list(zip(decision.candidates, decision.in_flight, loads, strict=True))
+        for endpoint, in_flight, load in rows[:_SHOWN]:
+            seconds = "" if load is None else f"{load:9.3f}"
+            mark = " <- chosen" if endpoint is decision.endpoint else ""
+            lines.append(f"  {endpoint.id} {in_flight:4d}{seconds}{mark}")
+        return [*lines, *_more(rows)]
+
+
+def _more(items: Sequence[object]) -> list[str]:
+    return [f"  ... and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
+
+
+def explanation(
+    ask: Ask, decision: Decision, shares: Sequence[float], requests_seen: float
+) -> Explanation:
+    """Return the explanation of one decision, from the question that led to it."""
+    prompt = ask.prompt
+    known: Sequence[float | None] = shares or (None,) * len(prompt.chain)
+    return Explanation(
+        decision=decision,
+        boundaries=tuple(
+            Boundary(key=f"{key:016x}", tokens=end * ask.per_unit, share=part)
+            for key, end, part in zip(prompt.chain, prompt.ends, known, strict=True)
+        ),
+        requests_seen=requests_seen,
+    )

@@ -1,0 +1,117 @@
+"""A lease: one request's place at an endpoint, from the decision to the end of its reply."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from prefixroute.core.decision import Decision
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.load import Loan
+
+if TYPE_CHECKING:
+    from prefixroute.core.router import RouterCore
+
+__all__ = ["Lease"]
+
+_TRANSPORT_ERRORS: Final = frozenset({"TransportError", "ClientError", "RequestException"})
+"""Base classes of network failures in httpx and httpx2, aiohttp, and requests."""
+
+
+class Lease:
+    """Counts a request as in flight at ``endpoint`` until it is released, exactly once.
+
+    Use it as a context manager, or call :meth:`release` in the end. A lease that is dropped is
+    released when it is collected. All methods may be called from any thread, and repeated.
+    """
+
+    __slots__ = ("__weakref__", "_core", "_loan", "decision")
+
+    def __init__(self, core: RouterCore, loan: Loan, decision: Decision) -> None:
+        self._core, self._loan, self.decision = core, loan, decision
+
+    def __repr__(self) -> str:
+        state = "released" if self._loan.released else "open"
+        return f"<Lease {self.decision.endpoint.id}, {state}>"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the request goes."""
+        return self.decision.endpoint
+
+    def first_token(self, cached_tokens: int | None = None) -> None:
+        """Note that the first token of a streamed reply has come.
+
+        Args:
+            cached_tokens: Prompt tokens that the reply reports as cached; ``None``: not known
+                (yet; see :meth:`usage`).
+        """
+        self._core.first_token(self._loan, cached_tokens)
+
+    def usage(self, *, prompt_tokens: int | None = None, cached_tokens: int | None = None) -> None:
+        """Note the reply's own count of its prompt's tokens; ``None``: not reported."""
+        self._core.usage(self._loan, prompt_tokens, cached_tokens)
+
+    def failed(
+        self,
+        error: BaseException | None = None,
+        status: int | None = None,
+        *,
+        retry_after_s: float | None = None,
+        digest: int | None = None,
+    ) -> None:
+        """Note that the endpoint failed the request; :meth:`release` is still to be called.
+
+        A 429 or 503 leaves the endpoint alone for a while, other 5xx and errors count towards its
+        ejection, other 4xx say nothing about it.
+
+        Args:
+            error: What the HTTP library raised.
+            status: What the endpoint answered.
+            retry_after_s: What its Retry-After said, seconds.
+            digest: Of the request; a request that fails everywhere counts once over all endpoints.
+        """
+        if error is None and status is None:
+            raise ValueError("failed() needs the error or the status that the endpoint gave")
+        self._core.failed(self._loan, status, retry_after_s, digest)
+
+    def answered(self, response_id: str) -> None:
+        """Remember who gave this response, for requests whose ``previous_response_id`` it is."""
+        self._core.pin(self._loan, response_id)
+
+    def abandon(self) -> None:
+        """Release, saying nothing about the endpoint: the caller left before it answered."""
+        self._core.release(self._loan, neutral=True)
+
+    def release(self) -> None:
+        """End the lease; if nothing failed, the endpoint is known to be well."""
+        self._core.release(self._loan)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.release()
+            return
+        if is_transport_error(error):
+            self.failed(error)
+        self.abandon()
+
+    def __del__(self) -> None:
+        # Never takes the lock: a collection can run while this very thread holds it.
+        if not self._loan.released:
+            self._core.dropped.append(self._loan)
+
+
+def is_transport_error(error: BaseException) -> bool:
+    """Return whether an error came from the network rather than from the caller's own code."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if "PoolTimeout" in names:
+        return False
+    return isinstance(error, OSError) or not names.isdisjoint(_TRANSPORT_ERRORS)

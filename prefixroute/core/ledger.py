@@ -1,0 +1,366 @@
+"""``Ledger``: all that one router knows, as one single-threaded state.
+
+``RouterCore`` puts one lock around it. Every method is quick, is told the time, does no I/O, and
+notes events for others in :attr:`Ledger.events`, to be told once the lock is released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from prefixroute.core.bounded import BoundedDict
+from prefixroute.core.decision import Decision, Reason
+from prefixroute.core.events import (
+    EndpointCooling,
+    EndpointEjected,
+    EndpointReadmitted,
+    Event,
+    FirstToken,
+    RequestDone,
+)
+from prefixroute.core.health import HealthPolicy
+from prefixroute.core.load import EndpointState, EngineLoad, Loan
+from prefixroute.core.membership import Group, Members
+from prefixroute.core.placement import Ask, Choice, Placement
+from prefixroute.core.prompt import Prompt
+from prefixroute.core.queues import Queues
+from prefixroute.core.ratios import Ratios
+from prefixroute.core.stats import Stats, endpoint_stats
+from prefixroute.core.waiters import Waiter
+
+__all__ = ["Ledger", "Placed"]
+
+_HALF_LIFE_S: Final = 600.0
+"""Own work counts for half after ten minutes."""
+
+_PINNED: Final = 65_536
+"""Responses whose endpoint is remembered for ``previous_response_id``."""
+
+_POISON: Final = 1024
+"""Requests answered with 500 whose digest is remembered, to count them once over all endpoints."""
+
+_TOO_MANY: Final = 429
+_UNAVAILABLE: Final = 503
+_SERVER_ERROR: Final = 500
+_SPILLS: Final = frozenset({Reason.LOAD, Reason.BOUND, Reason.OVERFLOW, Reason.HOLDER})
+
+
+@dataclass(slots=True)
+class Placed:
+    """A question to the policy with its answer."""
+
+    ask: Ask
+    choice: Choice
+
+    @property
+    def state(self) -> EndpointState:
+        """The chosen endpoint's accounting."""
+        return self.ask.group.states[self.choice.index]
+
+    def decision(self) -> Decision:
+        """Return the answer as the public sees it."""
+        ask, choice = self.ask, self.choice
+        states, prompt = ask.group.states, ask.prompt
+        return Decision(
+            endpoint=states[choice.index].endpoint,
+            home=states[choice.home].endpoint if choice.home is not None else None,
+            key=f"{prompt.chain[choice.depth]:016x}" if choice.depth >= 0 else None,
+            key_source=prompt.source,
+            depth=choice.depth,
+            reason=choice.reason,
+            tokens=ask.tokens,
+            expected_cached_tokens=max(0.0, ask.tokens - choice.uncached_tokens),
+            spread=choice.spread,
+            candidates=tuple([states[index].endpoint for index in choice.candidates]),
+            loads=tuple(choice.loads),
+            in_flight=tuple([states[index].in_flight for index in choice.candidates]),
+            bound=choice.bound,
+        )
+
+
+class Ledger:
+    """The state of one router.
+
+    Args:
+        placement: How prompts are placed.
+        health: When endpoints are ejected.
+        peers: Routers in front of the endpoints, this one included, if known.
+        random: Source of ties and jitter.
+    """
+
+    def __init__(
+        self, placement: Placement, health: HealthPolicy, peers: int | None, random: Random
+    ) -> None:
+        self.events: list[Event] = []
+        self.waiting: deque[Waiter] = deque()
+        self.members: Members | None = None
+        self.epoch = 0  # leases of earlier ones (before a fork) are no longer counted here
+        self.policy = placement.start(random)
+        self.queues = Queues(half_life_s=_HALF_LIFE_S, foreign=peers != 1)
+        self.ratios = Ratios()
+        self._health = health
+        self._random = random
+        self._serial = 0
+        self._pins: BoundedDict[str, EndpointState] = BoundedDict(_PINNED)
+        self._poison: BoundedDict[int, EndpointState] = BoundedDict(_POISON)
+
+    # -- placing ---------------------------------------------------------------
+
+    def place(
+        self, prompt: Prompt, groups: Sequence[Group], now: float, exclude: frozenset[str]
+    ) -> Placed | None:
+        """Return where the prompt should go; changes nothing.
+
+        Args:
+            prompt: What is to be placed.
+            groups: Those that may serve its model, lowest tier first.
+            now: Seconds.
+            exclude: Ids of endpoints that must not be chosen.
+
+        Returns:
+            ``None`` if all that are not excluded are at their ``max_in_flight``.
+        """
+        self.queues.advance(now)
+        for panic in (False, True):
+            for group in groups:
+                available = [
+                    index
+                    for index, state in enumerate(group.states)
+                    if (panic or state.health.takes(now))
+                    and not state.full
+                    and state.endpoint.id not in exclude
+                ]
+                if panic:
+                    available = _last_resort(group, available)
+                if available:
+                    per_unit = self.ratios.of(prompt)
+                    ask = Ask(
+                        prompt=prompt,
+                        per_unit=per_unit,
+                        group=group,
+                        available=available,
+                        now=now,
+                        queues=self.queues,
+                        panic=panic,
+                    )
+                    return Placed(ask, self._pinned(ask) or self.policy.choose(ask))
+            if any(self._waits(group, now, exclude) for group in groups):
+                return None  # well but full: wait for these rather than hurry to an ejected one
+        return None
+
+    def _waits(self, group: Group, now: float, exclude: frozenset[str]) -> bool:
+        return any(
+            state.full and state.health.takes(now) and state.endpoint.id not in exclude
+            for state in group.states
+        )
+
+    def _pinned(self, ask: Ask) -> Choice | None:
+        """Return the endpoint that answered what this request continues, if it can be asked."""
+        pin = ask.prompt.pin
+        state = self._pins.peek(pin) if pin is not None else None
+        if state is None:
+            return None
+        for index in ask.available:
+            if ask.group.states[index] is state:
+                return Choice(
+                    index=index,
+                    reason=Reason.PINNED,
+                    home=index,
+                    candidates=ask.available,
+                    uncached_tokens=ask.tokens,
+                )
+        return None
+
+    def lend(self, placed: Placed, *, counted: bool) -> Loan:
+        """Carry out a placement: count the request as in flight there."""
+        ask, choice, state = placed.ask, placed.choice, placed.state
+        self._serial += 1
+        loan = Loan(self._serial, self.epoch, state, ask.prompt)
+        loan.tokens = ask.tokens
+        loan.uncached_tokens = choice.uncached_tokens
+        loan.expected_tokens = max(0.0, ask.tokens - choice.uncached_tokens)
+        loan.held_tokens, loan.blocks = choice.held_tokens, choice.held_blocks
+        loan.credit_level = choice.credit_level
+        loan.probe = state.health.sent(ask.now)
+        state.in_flight += 1
+        state.requests += 1
+        state.spills += choice.reason in _SPILLS
+        rate = self.queues.rate(state, ask.group.states)
+        self.queues.sent(loan, rate, ask.now)
+        self.policy.sent(ask, choice, counted=counted)
+        return loan
+
+    # -- what happens to a loan ------------------------------------------------
+
+    def _counts(self, loan: Loan) -> bool:
+        return not loan.released and loan.epoch == self.epoch
+
+    def first_token(self, loan: Loan, cached_tokens: int | None, now: float) -> None:
+        """Note the first token of a streamed reply."""
+        if loan.first_at is not None or not self._counts(loan):
+            return
+        loan.first_at = max(now, loan.sent_at)
+        self.queues.answered(loan)
+        self.events.append(
+            FirstToken(endpoint_id=loan.state.endpoint.id, ttft_s=loan.first_at - loan.sent_at)
+        )
+        if cached_tokens is not None:
+            self.usage(loan, None, cached_tokens)
+
+    def usage(self, loan: Loan, prompt_tokens: int | None, cached_tokens: int | None) -> None:
+        """Note what a reply reports of its prompt; only the first report counts."""
+        if not self._counts(loan):
+            return
+        if prompt_tokens is not None and loan.prompt_tokens is None:
+            loan.prompt_tokens = prompt_tokens
+            self.ratios.learn(loan.prompt, prompt_tokens)
+        if cached_tokens is None or loan.cached_tokens is not None:
+            return
+        loan.cached_tokens = cached_tokens
+        total = loan.prompt_tokens if loan.prompt_tokens is not None else round(loan.tokens)
+        state = loan.state
+        state.prompt_tokens += max(total, cached_tokens)
+        state.cached_tokens += cached_tokens
+        state.expected_tokens += loan.expected_tokens
+        self.policy.learned(loan)
+        self._learn(loan)
+
+    def _learn(self, loan: Loan) -> None:
+        others = self.members.states if self.members is not None else ()
+        self.queues.learn(loan, others)
+
+    def pin(self, loan: Loan, response_id: str) -> None:
+        """Remember who answered, for requests that continue this response."""
+        if self._counts(loan):
+            self._pins.put(response_id, loan.state)
+
+    def failed(
+        self,
+        loan: Loan,
+        status: int | None,
+        retry_after_s: float | None,
+        digest: int | None,
+        now: float,
+    ) -> None:
+        """Note that the endpoint failed a request."""
+        if not self._counts(loan) or loan.failed:
+            return
+        state, policy = loan.state, self._health
+        load = status in (_TOO_MANY, _UNAVAILABLE)
+        if status is not None and status < _SERVER_ERROR and not load:
+            return
+        loan.failed = True
+        self.queues.answered(loan)
+        if loan.first_at is None:
+            self.policy.unsent(loan)
+        if load:
+            wait = policy.cool_for_s if retry_after_s is None else retry_after_s
+            wait = min(max(0.0, wait), policy.max_cool_for_s)
+            state.health.cool(now + wait)
+            state.health.neutral(probe=loan.probe)
+            self.events.append(EndpointCooling(endpoint_id=state.endpoint.id, for_s=wait))
+            return
+        if digest is not None:
+            poison = self._poison.get(digest) is not None
+            self._poison.put(digest, state)
+            if poison:  # the request fails everywhere: that says nothing about this endpoint
+                return
+        state.failures += 1
+        if state.health.failed(now, policy, self._random, probe=loan.probe):
+            self._ejected(state)
+
+    def release(self, loan: Loan, now: float, *, neutral: bool) -> None:
+        """End a loan; safe to repeat."""
+        if loan.released:
+            return
+        counts = self._counts(loan)
+        if counts:
+            self.queues.answered(loan)
+            self._learn(loan)
+            state = loan.state
+            state.in_flight -= 1
+            if loan.failed or neutral:
+                state.health.neutral(probe=loan.probe)
+            elif state.health.succeeded(probe=loan.probe):
+                self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+            self.events.append(
+                RequestDone(
+                    endpoint_id=state.endpoint.id,
+                    duration_s=max(0.0, now - loan.sent_at),
+                    failed=loan.failed,
+                    prompt_tokens=loan.prompt_tokens,
+                    cached_tokens=loan.cached_tokens,
+                    expected_cached_tokens=loan.expected_tokens,
+                )
+            )
+        loan.released = True
+
+    # -- endpoints -------------------------------------------------------------
+
+    def _ejected(self, state: EndpointState) -> None:
+        """Forget what an ejected endpoint held: it may come back empty."""
+        self.policy.left(state)
+        self.policy.joined(state)
+        until = state.health.ejected_until
+        self.events.append(
+            EndpointEjected(
+                endpoint_id=state.endpoint.id, until=math.inf if until is None else until
+            )
+        )
+
+    def eject(self, state: EndpointState) -> None:
+        """Take an endpoint out until it is readmitted."""
+        state.health.eject(math.inf)
+        self._ejected(state)
+
+    def readmit(self, state: EndpointState) -> None:
+        """Take an endpoint in again, whatever kept it out."""
+        state.health.readmit()
+        self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+
+    def report(self, state: EndpointState, load: EngineLoad, now: float) -> None:
+        """Take an engine's report of its load."""
+        others = self.members.states if self.members is not None else ()
+        self.queues.report(state, load, now, self.queues.rate(state, others))
+
+    def swap(self, members: Members) -> tuple[list[EndpointState], list[EndpointState]]:
+        """Put a new membership in place; return who joined and who left."""
+        before = self.members.states if self.members is not None else ()
+        joined = [state for state in members.states if state not in before]
+        left = [state for state in before if state not in members.states]
+        for state in joined:
+            self.policy.joined(state)
+        for state in left:
+            self.policy.left(state)
+        self.members = members
+        self.queues.set_members(members.states)
+        return joined, left
+
+    def forked(self) -> None:
+        """Drop the leases of the parent process: it will release them, not this one."""
+        self.epoch += 1
+        self.events.clear()
+        self.waiting.clear()
+        for state in self.members.states if self.members is not None else ():
+            state.in_flight = 0
+            state.queued = state.backlog = 0.0
+            state.open.clear()
+            state.silent.clear()
+            state.health.neutral(probe=state.health.probing)
+
+    def stats(self, now: float) -> Stats:
+        """Return the counts so far."""
+        states = self.members.states if self.members is not None else ()
+        return Stats(endpoints=tuple([endpoint_stats(state, now) for state in states]))
+
+
+def _last_resort(group: Group, available: Iterable[int]) -> list[int]:
+    """Of those that nobody wants: rather an ejected endpoint than one that is leaving."""
+    every = list(available)
+    staying = [index for index in every if not group.states[index].health.draining]
+    return staying or every

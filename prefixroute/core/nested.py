@@ -1,0 +1,361 @@
+"""``Nested``: a cold prefix has one home, a hot one as many endpoints as its traffic needs.
+
+The chain is walked from the root. While a prefix is hot, the set of endpoints narrows to the first
+few of the prefix's own ring order within the set so far; at the first prefix that is not, the first
+endpoint of its order within the set is the home. Orders nest: routers that judge a share a little
+differently still agree on most homes, and none of them has to ask another.
+
+The hash decides where a prompt belongs; a map of what this router sent where, the replies' cached
+tokens and the endpoints' queues decide whether going elsewhere is cheaper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from prefixroute.core.decision import Reason
+from prefixroute.core.load import EndpointState, Loan
+from prefixroute.core.membership import Group
+from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy, check_int
+from prefixroute.core.prefix_map import PrefixMap
+from prefixroute.core.prompt import Cut, Prompt
+from prefixroute.core.traffic import Traffic, share
+from prefixroute.errors import ConfigurationError
+
+__all__ = ["Nested", "NestedPolicy"]
+
+_SURE_AFTER: Final = 4.0
+"""Own sightings of a hot prefix before all of its endpoints are taken to hold it. Before that only
+the map counts, so that a lone conversation stays where it is."""
+
+_FALL_BELOW: Final = 0.7
+"""A spread that has risen falls only when the traffic is below this share of its threshold."""
+
+_CREDIT_PRIOR: Final = (5.0, 10.0)
+"""What a home holds beyond what this router knows: half, with the weight of ten replies."""
+
+_CREDIT_FADE: Final = 0.99
+"""Per reply: a window of about a hundred."""
+
+_PRICE: Final = 4.0
+"""Of a second of prefill that leaving the best place makes: it is computed now, again on later
+turns, and evicts somebody."""
+
+_PRICE_BLIND: Final = 3.0
+"""More of it per F/T where loads are guessed: the worse the guess, the dearer the move."""
+
+_NEAREST: Final = 32
+"""Endpoints of the ring order that are weighed, beside those of a spread and the map's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nested:
+    """The placement to use: learns what is hot, needs no prefix length.
+
+    Args:
+        block_bytes: Length of a block, bytes; doubles every 64 blocks.
+        target: The most of an endpoint's fair share of the traffic that one prefix may put on it
+            before it is given another endpoint, 0 to 1.
+        load_factor: Of the bound on in-flight requests, 1 or more.
+        load_slack: Requests above the fair share that are always allowed.
+        half_life_s: A request counts for half in the traffic after this time, seconds.
+        max_prefixes: The most block hashes remembered, in the traffic and in the map each.
+        virtual_nodes: Virtual nodes on the ring per unit of weight.
+
+    Raises:
+        ConfigurationError: A value out of its range.
+    """
+
+    block_bytes: int = 1024
+    target: float = 0.125
+    load_factor: float = 1.25
+    load_slack: float = 8.0
+    half_life_s: float = 600.0
+    max_prefixes: int = 262_144
+    virtual_nodes: int = 1024
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_int("Nested", "block_bytes", self.block_bytes, 16)
+        check_int("Nested", "max_prefixes", self.max_prefixes, 16)
+        check_int("Nested", "virtual_nodes", self.virtual_nodes, 1)
+        Bound(self.load_factor, self.load_slack).check("Nested")
+        if not 0.0 < self.target <= 1.0:
+            raise ConfigurationError(f"Nested(target={self.target!r}) must be above 0, at most 1")
+        if not (math.isfinite(self.half_life_s) and self.half_life_s > 0.0):
+            raise ConfigurationError(
+                f"Nested(half_life_s={self.half_life_s!r}) must be a finite number above 0"
+            )
+
+    @property
+    def cut(self) -> Cut:
+        """The whole chain."""
+        return Cut(block_bytes=self.block_bytes)
+
+    def start(self, random: Random) -> Policy:
+        """Return a policy that knows nothing yet."""
+        return NestedPolicy(self, random)
+
+
+@dataclass(slots=True, kw_only=True)
+class Homes:
+    """Where a chain belongs.
+
+    Args:
+        order: Indices in the group, home first, then the rest of its set, then all others.
+        depth: Index in the chain of the hash that the order is of.
+        unique: The prefix has one home, rather than a set that shares it.
+        sure: Leading blocks that an index is taken to hold because it shares a hot prefix.
+        spread: Size of the set that the home was picked from.
+        spreads: ``(prefix, endpoints)`` of the hot prefixes passed.
+    """
+
+    order: Sequence[int]
+    depth: int
+    unique: bool
+    sure: dict[int, int]
+    spread: int
+    spreads: list[tuple[int, int]]
+
+
+class NestedPolicy(StatelessPolicy):
+    """Places by :class:`Nested`."""
+
+    __slots__ = ("_bound", "_by_bit", "_config", "_credit", "_map", "_traffic")
+
+    def __init__(self, config: Nested, random: Random) -> None:
+        super().__init__(random)
+        self._config = config
+        self._bound = Bound(config.load_factor, config.load_slack)
+        self._traffic = Traffic(half_life_s=config.half_life_s, max_prefixes=config.max_prefixes)
+        self._map = PrefixMap(config.max_prefixes)
+        self._by_bit: dict[int, EndpointState] = {}
+        self._credit = [list(_CREDIT_PRIOR), list(_CREDIT_PRIOR)]  # of homes at the root, deeper
+
+    # -- where a chain belongs -------------------------------------------------
+
+    def homes(self, prompt: Prompt, group: Group, now: float) -> Homes:
+        """Return where the prompt belongs, by the traffic seen so far."""
+        chain, ring, traffic = prompt.chain, group.ring, self._traffic
+        traffic.advance(now)
+        total = traffic.total(group.label)
+        if total <= 0.0:  # nothing known: the first boundary is often everybody's
+            depth = min(1, len(chain) - 1)
+            order = ring.order(chain[depth])
+            return Homes(order=order, depth=depth, unique=True, sure={}, spread=1, spreads=[])
+        head: Sequence[int] = ()
+        members: set[int] | None = None
+        sure: dict[int, int] = {}
+        spreads: list[tuple[int, int]] = []
+        depth, unique = len(chain) - 1, False
+        for at, prefix in enumerate(chain):
+            count = traffic.count(prefix)
+            within: Sequence[int] = ring.order(prefix)
+            if members is not None:
+                within = [index for index in within if index in members]
+            spread = self._spread(prefix, share(count, total), within, group)
+            if spread <= 1:
+                head, depth, unique = within, at, True
+                break
+            head = within[:spread]
+            spreads.append((prefix, spread))
+            members = set(head)
+            if count >= _SURE_AFTER:
+                for index in head:
+                    sure[index] = at + 1
+        rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
+        return Homes(
+            order=[*head, *rest],
+            depth=depth,
+            unique=unique,
+            sure=sure,
+            spread=len(members) if members is not None else 1,
+            spreads=spreads,
+        )
+
+    def _spread(self, prefix: int, part: float, within: Sequence[int], group: Group) -> int:
+        """Return how many endpoints a prefix with this share of the traffic is given."""
+        if part <= 0.0:
+            return 1
+        before = self._traffic.spread(prefix)
+        need = part * len(group) / self._config.target
+        spread = _heads(need, within, group)
+        if before > spread:
+            spread = min(before, _heads(need / _FALL_BELOW, within, group))
+        return min(spread, len(within))
+
+    # -- one decision ----------------------------------------------------------
+
+    def choose(self, ask: Ask) -> Choice:
+        """Weigh queue and uncached prefill of the candidates; ties in their order."""
+        prompt, group = ask.prompt, ask.group
+        if not prompt.chain:
+            return self.keyless(ask)
+        homes = self.homes(prompt, group, ask.now)
+        held = self._held_blocks(prompt, group, homes.sure)
+        available = set(ask.available)
+        order = [index for index in homes.order if index in available]
+        if len(order) > _NEAREST:
+            near = max(_NEAREST, homes.spread)
+            order = order[:near] + [index for index in order[near:] if index in held]
+        home = homes.order[0]
+        level = int(homes.depth > 0) if homes.unique else None
+        limits = self._bound.limits(group, ask.available)
+        states = group.states
+        allowed = [index for index in order if states[index].in_flight < limits[index]]
+        overflow = not allowed
+        weighed = self._weigh(ask, order, held, home if level is not None else None, level or 0)
+        best = min(weighed, key=lambda w: w.cost if overflow or w.index in allowed else math.inf)
+        return Choice(
+            index=best.index,
+            reason=_reason(ask, homes, best.index, available, allowed, held),
+            home=home,
+            depth=homes.depth,
+            candidates=order,
+            loads=[w.load for w in weighed],
+            bound=limits[best.index],
+            spread=homes.spread,
+            held_tokens=best.held_tokens,
+            held_blocks=held.get(best.index, 0),
+            uncached_tokens=best.uncached_tokens,
+            credit_level=level if best.index == home else None,
+            spreads=homes.spreads,
+        )
+
+    def _held_blocks(self, prompt: Prompt, group: Group, sure: dict[int, int]) -> dict[int, int]:
+        """Return the leading blocks that each index is believed to hold."""
+        held = dict(sure)
+        index_of = {state.bit: index for index, state in enumerate(group.states)}
+        for blocks, bits in self._map.holders(prompt.chain, sum(index_of)):
+            left = bits
+            while left:
+                bit = left & -left
+                left ^= bit
+                index = index_of[bit]
+                held[index] = max(held.get(index, 0), blocks)
+        return held
+
+    def _weigh(
+        self, ask: Ask, order: Sequence[int], held: dict[int, int], home: int | None, level: int
+    ) -> list[_Weighed]:
+        prompt, queues, states = ask.prompt, ask.queues, ask.group.states
+        tokens, per_unit = ask.tokens, ask.per_unit
+        found, replies = self._credit[level]
+        weighed = []
+        for index in order:
+            state = states[index]
+            blocks = held.get(index, 0)
+            held_tokens = prompt.ends[blocks - 1] * per_unit if blocks else 0.0
+            uncached = max(1.0, tokens - held_tokens)
+            if index == home and queues.foreign:
+                uncached = max(1.0, uncached * (1.0 - found / replies))
+            rate = queues.rate(state, states)
+            load = queues.own_s(state, rate, ask.now) + queues.foreign_s(state, ask.now)
+            weighed.append(_Weighed(index, load, uncached, held_tokens, uncached / rate))
+        least = min(w.seconds for w in weighed)
+        blind = 0.0 if queues.fresh(states[order[0]], ask.now) else queues.wait_over_service
+        price = _PRICE + _PRICE_BLIND * blind
+        for w in weighed:
+            w.cost = w.load + w.seconds + price * (w.seconds - least)
+        return weighed
+
+    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:
+        """Return the share of the traffic of each prefix, as the walk would read it now."""
+        self._traffic.advance(ask.now)
+        total = self._traffic.total(ask.group.label)
+        counts = [self._traffic.count(prefix) for prefix in ask.prompt.chain]
+        return [share(count, total) for count in counts], total
+
+    # -- what happens ----------------------------------------------------------
+
+    def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:
+        """Count the request's prefixes and note what its endpoint will hold."""
+        super().sent(ask, choice, counted=counted)
+        prompt = ask.prompt
+        if not prompt.chain:
+            return
+        if counted:
+            self._traffic.advance(ask.now)
+            self._traffic.record(prompt.chain, ask.group.label)
+            for prefix, spread in choice.spreads:
+                self._traffic.set_spread(prefix, spread)
+        self._map.add(prompt.chain, ask.group.states[choice.index].bit)
+
+    def learned(self, loan: Loan) -> None:
+        """Learn what share of the rest a home holds: what others brought there."""
+        if loan.credit_level is None or loan.cached_tokens is None:
+            return
+        tokens = loan.tokens if loan.prompt_tokens is None else float(loan.prompt_tokens)
+        unknown = tokens - 1.0 - loan.held_tokens
+        if unknown <= 0.0:
+            return
+        found = min(1.0, max(0.0, (loan.cached_tokens - loan.held_tokens) / unknown))
+        credit = self._credit[loan.credit_level]
+        credit[0] = credit[0] * _CREDIT_FADE + found
+        credit[1] = credit[1] * _CREDIT_FADE + 1.0
+
+    def unsent(self, loan: Loan) -> None:
+        """Forget that the endpoint holds what it did not before."""
+        self._map.discard(loan.prompt.chain[loan.blocks :], loan.state.bit)
+
+    def joined(self, state: EndpointState) -> None:
+        """Give the endpoint a bit in the map."""
+        state.bit = self._map.join()
+
+    def left(self, state: EndpointState) -> None:
+        """Forget what the endpoint held."""
+        self._map.leave(state.bit)
+        state.bit = 0
+
+
+class _Weighed:
+    """One candidate's figures."""
+
+    __slots__ = ("cost", "held_tokens", "index", "load", "seconds", "uncached_tokens")
+
+    def __init__(
+        self, index: int, load: float, uncached: float, held_tokens: float, seconds: float
+    ) -> None:
+        self.index, self.load, self.seconds = index, load, seconds
+        self.uncached_tokens, self.held_tokens = uncached, held_tokens
+        self.cost = 0.0
+
+
+def _heads(need: float, within: Sequence[int], group: Group) -> int:
+    """Return how many of the first endpoints it takes to give a prefix ``need`` mean weights."""
+    if need <= 1.0:
+        return 1
+    states = group.states
+    wanted = need * group.weight / len(group) * (1.0 - 1e-9)
+    total = 0.0
+    for count, index in enumerate(within, 1):
+        total += states[index].endpoint.weight
+        if total >= wanted:
+            return count
+    return len(within)
+
+
+def _reason(
+    ask: Ask,
+    homes: Homes,
+    index: int,
+    available: set[int],
+    allowed: Sequence[int],
+    held: dict[int, int],
+) -> Reason:
+    home = homes.order[0]
+    if ask.panic:
+        return Reason.PANIC
+    if index == home or not allowed:
+        return Reason.HOME if allowed else Reason.OVERFLOW
+    if home not in available:
+        return Reason.HOME_UNAVAILABLE
+    if not homes.unique and index in homes.order[: homes.spread]:
+        return Reason.SPREAD
+    if home not in allowed:
+        return Reason.BOUND
+    return Reason.HOLDER if held.get(index, 0) > held.get(home, 0) else Reason.LOAD

@@ -1,0 +1,241 @@
+"""The placements: frozen configurations, and what they share.
+
+A placement is pure configuration and may be shared. ``start()`` gives the policy that keeps what
+one router learns; all of its methods are called under the router's lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from prefixroute.core.decision import Reason
+from prefixroute.core.load import EndpointState, Loan, capacity
+from prefixroute.core.membership import Group
+from prefixroute.core.prompt import Cut, Prompt
+from prefixroute.core.queues import Queues
+from prefixroute.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from random import Random
+
+__all__ = ["Ask", "Bound", "Choice", "Placement", "Policy", "least_loaded"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Ask:
+    """One question to a policy: where should this prompt go, now?
+
+    Args:
+        prompt: What is to be placed.
+        per_unit: Tokens in one unit of the prompt's sizes, as corrected for its model.
+        group: The members of the tier in question.
+        available: Indices in the group of those that may be sent to, ascending.
+        now: Seconds.
+        queues: How busy they are.
+        panic: Nobody is available; ``available`` names all.
+    """
+
+    prompt: Prompt
+    per_unit: float
+    group: Group
+    available: Sequence[int]
+    now: float
+    queues: Queues
+    panic: bool = False
+
+    @property
+    def tokens(self) -> float:
+        """Size of the request, tokens."""
+        return self.prompt.size * self.per_unit
+
+
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """A policy's answer; indices are the group's."""
+
+    index: int
+    reason: Reason
+    home: int | None = None
+    depth: int = -1
+    candidates: Sequence[int] = ()
+    loads: Sequence[float] = ()
+    bound: int | None = None
+    spread: int = 1
+    held_tokens: float = 0.0
+    held_blocks: int = 0
+    uncached_tokens: float = 0.0
+    credit_level: int | None = None
+    spreads: Sequence[tuple[int, int]] = field(default=())
+
+
+class Policy(Protocol):
+    """What one router has learned about placing."""
+
+    def choose(self, ask: Ask) -> Choice:
+        """Return where the prompt goes; changes nothing."""
+        ...
+
+    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:
+        """Return the share of the traffic of each prefix, and the requests seen; for people."""
+        ...
+
+    def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:
+        """Note that the choice is carried out; ``counted``: it is the request's first attempt."""
+        ...
+
+    def learned(self, loan: Loan) -> None:
+        """Learn from the cached tokens that a reply reported."""
+        ...
+
+    def unsent(self, loan: Loan) -> None:
+        """Undo what :meth:`sent` believed: the request failed before its first byte."""
+        ...
+
+    def joined(self, state: EndpointState) -> None:
+        """Note that an endpoint joined, with an empty cache."""
+        ...
+
+    def left(self, state: EndpointState) -> None:
+        """Note that an endpoint left or lost its cache."""
+        ...
+
+
+class Placement(Protocol):
+    """A placement's configuration."""
+
+    @property
+    def cut(self) -> Cut:
+        """Where it wants prompts cut."""
+        ...
+
+    @property
+    def virtual_nodes(self) -> int:
+        """Virtual nodes per unit of weight on its ring."""
+        ...
+
+    def start(self, random: Random) -> Policy:
+        """Return the policy of one router."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bound on in-flight requests at admission; see :func:`capacity`."""
+
+    load_factor: float
+    load_slack: float
+
+    def check(self, owner: str) -> None:
+        """Refuse values with which the bound cannot hold or be met.
+
+        Raises:
+            ConfigurationError: A load factor below 1, or a negative slack.
+        """
+        if not (math.isfinite(self.load_factor) and self.load_factor >= 1.0):
+            raise ConfigurationError(
+                f"{owner}(load_factor={self.load_factor!r}) must be a finite number, 1 or greater: "
+                "below 1 the endpoints together could not hold all requests; 1.25 is usual"
+            )
+        if not (math.isfinite(self.load_slack) and self.load_slack >= 0.0):
+            raise ConfigurationError(
+                f"{owner}(load_slack={self.load_slack!r}) must be a finite number, 0 or greater"
+            )
+
+    def limits(self, group: Group, available: Sequence[int]) -> dict[int, int]:
+        """Return for each available index the most requests that it may hold after admission."""
+        states = group.states
+        total = weight = 0.0
+        for index in available:
+            total += states[index].in_flight
+            weight += states[index].endpoint.weight
+        factor, slack, in_flight = self.load_factor, self.load_slack, int(total)
+        known: dict[float, int] = {}
+        limits = {}
+        for index in available:
+            own = states[index].endpoint.weight
+            limit = known.get(own)
+            if limit is None:
+                limit = known[own] = capacity(in_flight, own / weight, factor, slack)
+            limits[index] = limit
+        return limits
+
+
+def check_int(owner: str, name: str, value: object, at_least: int) -> None:
+    """Refuse what is not a whole number of ``at_least`` or more.
+
+    Raises:
+        ConfigurationError: With the value, the rule and the name to mend.
+    """
+    if type(value) is not int or value < at_least:
+        raise ConfigurationError(f"{owner}({name}={value!r}) must be an int, {at_least} or greater")
+
+
+def outstanding(state: EndpointState, queues: Queues, now: float) -> float:
+    """Return requests per weight at an endpoint: own ones, and others' as last reported."""
+    foreign = state.foreign_requests if queues.fresh(state, now) else 0
+    return (state.in_flight + foreign) / state.endpoint.weight
+
+
+def least_loaded(ask: Ask, rotation: int) -> int:
+    """Return the available index with the least outstanding requests; ties take turns."""
+    states, available, count = ask.group.states, ask.available, len(ask.available)
+    start = rotation % count
+    return min(
+        (available[(start + step) % count] for step in range(count)),
+        key=lambda index: outstanding(states[index], ask.queues, ask.now),
+    )
+
+
+class StatelessPolicy:
+    """The parts of a policy that has nothing to learn from replies."""
+
+    __slots__ = ("_requests", "_rotation")
+
+    def __init__(self, random: Random) -> None:
+        self._rotation = random.getrandbits(16)
+        self._requests = 0
+
+    def keyless(self, ask: Ask, reason: Reason = Reason.NO_KEY) -> Choice:
+        """Choose the least loaded endpoint for a request without a key."""
+        index = least_loaded(ask, self._rotation)
+        return Choice(
+            index=index,
+            reason=Reason.PANIC if ask.panic else reason,
+            candidates=ask.available,
+            uncached_tokens=ask.tokens,
+        )
+
+    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:  # noqa: ARG002
+        """Return nothing: traffic is not counted."""
+        return (), float(self._requests)
+
+    def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:  # noqa: ARG002
+        """Move the rotation of ties on."""
+        self._requests += counted
+        if choice.depth < 0:
+            self._rotation += 1
+
+    def learned(self, loan: Loan) -> None:
+        """Learn nothing."""
+
+    def unsent(self, loan: Loan) -> None:
+        """Undo nothing."""
+
+    def joined(self, state: EndpointState) -> None:
+        """Remember nothing."""
+
+    def left(self, state: EndpointState) -> None:
+        """Forget nothing."""
+
+
+def first_allowed(order: Iterable[int], group: Group, limits: dict[int, int]) -> int | None:
+    """Return the first of ``order`` that is available and below its bound."""
+    states = group.states
+    for index in order:
+        limit = limits.get(index)
+        if limit is not None and states[index].in_flight < limit:
+            return index
+    return None

@@ -1,0 +1,266 @@
+"""``Roster``: the lock, the ledger behind it, and all that changes who belongs to a router."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from random import Random
+from typing import Final
+
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.events import Event, MembershipChanged, Observer
+from prefixroute.core.hashing import digest64
+from prefixroute.core.health import HealthPolicy
+from prefixroute.core.ledger import Ledger
+from prefixroute.core.load import EndpointState, EngineLoad, Loan
+from prefixroute.core.membership import Members, check_endpoints
+from prefixroute.core.placement import Placement
+from prefixroute.core.stats import Stats
+from prefixroute.errors import ConfigurationError, UnknownEndpointError
+
+__all__ = ["Roster"]
+
+log = logging.getLogger("prefixroute")
+
+PLACEMENT_VERSION: Final = 1
+"""Rises when the same settings and the same traffic come to place differently."""
+
+
+class Roster:
+    """Holds the endpoints and their accounting; thread-safe; never does I/O.
+
+    Args:
+        endpoints: URLs and endpoints; their order is irrelevant.
+        placement: How prompts are placed.
+        health: When endpoints are ejected.
+        peers: Routers in front of these endpoints, this one included, if known.
+        seed: Of the ring; if given, also of ties and jitter, which else start at random.
+        observers: Told of events, outside the lock.
+        clock: Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint | str],
+        *,
+        placement: Placement,
+        health: HealthPolicy,
+        peers: int | None,
+        seed: int | None,
+        observers: Iterable[Observer],
+        clock: Callable[[], float],
+    ) -> None:
+        if peers is not None and (type(peers) is not int or peers < 1):
+            raise ConfigurationError(f"peers={peers!r} must be an int, 1 or greater, or None")
+        self._clock = clock
+        self._placement = placement
+        self._seed = seed or 0
+        self._observers = tuple(observers)
+        self._raised: set[int] = set()  # observers that did
+        # Leases that were collected unreleased. A finalizer may run inside the lock, so it only
+        # appends here; whoever takes the lock next releases them.
+        self.dropped: deque[Loan] = deque()
+        self._lock = threading.Lock()
+        self._change = threading.RLock()  # one membership change at a time; taken before _lock
+        random = Random(seed)  # noqa: S311 - ties and jitter, nothing secret
+        self._ledger = Ledger(placement, health, peers, random)
+        checked = check_endpoints(endpoints)
+        self._members = self._ring_of([EndpointState(endpoint) for endpoint in checked])
+        self._ledger.swap(self._members)
+        _rosters.add(self)
+
+    @contextmanager
+    def _locked(self) -> Iterator[tuple[Ledger, float]]:
+        """Take the lock, release what was dropped, and tell observers once it is given back."""
+        with self._lock:
+            ledger, now = self._ledger, self._clock()
+            while self.dropped:
+                ledger.release(self.dropped.popleft(), now, neutral=True)
+            # Whoever waits goes first, before this call and after what it has freed.
+            granted = self._grant(ledger, now) if ledger.waiting else []
+            try:
+                yield ledger, now
+            finally:
+                if ledger.waiting:
+                    granted += self._grant(ledger, now)
+                events, ledger.events = ledger.events, []
+                for notify in granted:
+                    notify()
+        if events and self._observers:
+            self._tell(events)
+
+    def _grant(self, ledger: Ledger, now: float) -> list[Callable[[], object]]:
+        """Give leases to those who wait and can have one; return how to tell them."""
+        raise NotImplementedError
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        for observer in self._observers:
+            for event in events:
+                try:
+                    observer.on_event(event)
+                except Exception:  # an observer never hurts a request
+                    if id(observer) not in self._raised:
+                        self._raised.add(id(observer))
+                        log.exception("observer %s raised; said once", type(observer).__name__)
+
+    # -- membership ------------------------------------------------------------
+
+    def _ring_of(self, states: Iterable[EndpointState]) -> Members:
+        return Members(states, virtual_nodes=self._placement.virtual_nodes, seed=self._seed)
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints, in the order given."""
+        return tuple(state.endpoint for state in self._members.states)
+
+    def set_endpoints(self, endpoints: Iterable[Endpoint | str]) -> None:
+        """Replace the list. Endpoints that stay keep their accounting and their prefixes.
+
+        Raises:
+            ConfigurationError: The list cannot work; the endpoints stay as they were.
+        """
+        checked = check_endpoints(endpoints)
+        with self._change:
+            old = {state.endpoint.id: state for state in self._members.states}
+            states = []
+            for endpoint in checked:
+                state = old.get(endpoint.id)
+                if state is None or state.endpoint.url != endpoint.url:
+                    state = EndpointState(endpoint)  # another server: nothing known of it holds
+                state.endpoint = endpoint
+                states.append(state)
+            members = self._ring_of(states)  # outside the lock: it takes milliseconds
+            with self._locked() as (ledger, _):
+                joined, left = ledger.swap(members)
+                self._members = members
+                ledger.events.append(
+                    MembershipChanged(
+                        joined=tuple(state.endpoint.id for state in joined),
+                        left=tuple(state.endpoint.id for state in left),
+                    )
+                )
+        if joined or left:
+            log.info("endpoints joined: %d, left: %d", len(joined), len(left))
+
+    def add(self, endpoint: Endpoint | str) -> Endpoint:
+        """Add an endpoint and return it.
+
+        Raises:
+            ConfigurationError: Its id or URL is there already, or it cannot work.
+        """
+        made = endpoint if isinstance(endpoint, Endpoint) else Endpoint(endpoint)
+        with self._change:
+            self.set_endpoints([*self.endpoints, made])
+        return made
+
+    def remove(self, endpoint: Endpoint | str) -> None:
+        """Take an endpoint out at once; its requests in flight go on to their end.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+            ConfigurationError: It is the last one.
+        """
+        with self._change:
+            gone = self._find(endpoint)
+            rest = [s.endpoint for s in self._members.states if s is not gone]
+            self.set_endpoints(rest)
+
+    def _find(self, endpoint: Endpoint | str) -> EndpointState:
+        return self._members.find(endpoint.id if isinstance(endpoint, Endpoint) else endpoint)
+
+    def start_drain(self, endpoint: Endpoint | str) -> None:
+        """Send an endpoint no new requests; ``readmit`` takes that back.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+        """
+        state = self._find(endpoint)
+        with self._locked():
+            state.health.draining = True
+
+    def in_flight(self, endpoint: Endpoint | str) -> int:
+        """Return how many requests this router holds open at an endpoint.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+        """
+        state = self._find(endpoint)
+        with self._locked():
+            return state.in_flight
+
+    def eject(self, endpoint: Endpoint | str) -> None:
+        """Take an endpoint out until it is readmitted; its keys are kept for it.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+        """
+        state = self._find(endpoint)
+        with self._locked() as (ledger, _):
+            ledger.eject(state)
+
+    def readmit(self, endpoint: Endpoint | str) -> None:
+        """Take an endpoint in again that was ejected, cooling or draining.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+        """
+        state = self._find(endpoint)
+        with self._locked() as (ledger, _):
+            ledger.readmit(state)
+
+    # -- what is known ---------------------------------------------------------
+
+    def report_load(self, loads: Mapping[str, EngineLoad]) -> None:
+        """Take what engines report of themselves, by endpoint id or URL.
+
+        Reports of endpoints that are not (or no longer) here are ignored.
+        """
+        found = []
+        for name, load in loads.items():
+            try:
+                found.append((self._find(name), load))
+            except UnknownEndpointError:
+                continue
+        with self._locked() as (ledger, now):
+            for state, load in found:
+                ledger.report(state, load, now)
+
+    def stats(self) -> Stats:
+        """Return what was counted so far."""
+        with self._locked() as (ledger, now):
+            return ledger.stats(now)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of all that decides a placement: equal ones agree."""
+        ring = sorted(
+            (e.id, e.weight, e.tier, sorted(e.models) if e.models is not None else None)
+            for e in self.endpoints
+        )
+        text = repr((PLACEMENT_VERSION, self._seed, self._placement, ring))
+        return f"{digest64(text.encode('utf-8', 'surrogatepass')):016x}"
+
+    def _after_fork(self) -> None:
+        """Start afresh in a child: a lock may be held by a thread that does not exist here."""
+        self._lock = threading.Lock()
+        self._change = threading.RLock()
+        self.dropped.clear()
+        self._ledger.forked()
+
+
+_rosters: weakref.WeakSet[Roster] = weakref.WeakSet()
+"""Every router of the process, for the child of a fork."""
+
+
+def _after_fork() -> None:
+    for roster in list(_rosters):
+        roster._after_fork()  # noqa: SLF001 - same module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,289 @@
+"""``RouterCore``: one lock around one ledger.
+
+Whatever is slow stays outside the lock: reading and hashing prompts, building rings, calling
+observers. Inside it a request is placed and counted, or its end is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from prefixroute.core.decision import Decision
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.events import Observer, RequestSent
+from prefixroute.core.explain import Explanation, explanation
+from prefixroute.core.failover import Failover, RetryBudget
+from prefixroute.core.health import HealthPolicy
+from prefixroute.core.lease import Lease
+from prefixroute.core.ledger import Ledger, Placed
+from prefixroute.core.load import Loan
+from prefixroute.core.membership import Group
+from prefixroute.core.nested import Nested
+from prefixroute.core.placement import Placement
+from prefixroute.core.prompt import Prompt
+from prefixroute.core.request import Body, Headers, read_prompt
+from prefixroute.core.roster import Roster
+from prefixroute.core.waiters import Waiter
+from prefixroute.errors import Saturated
+
+__all__ = ["RouterCore"]
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class RouterCore(Roster):
+    """Places requests on endpoints and keeps count of them; thread-safe; never does I/O.
+
+    Args:
+        endpoints: URLs and endpoints; their order is irrelevant.
+        placement: How prompts are placed; default :class:`Nested`.
+        failover: When a call is tried elsewhere.
+        health: When endpoints are ejected.
+        peers: Routers in front of these endpoints, this one included, if that is known: 1 means
+            that nobody else's requests have to be guessed.
+        seed: Of the ring; if given, also of ties and jitter, which else start at random.
+        observers: Told of events, outside the lock.
+        clock: Returns monotonic seconds.
+        wall_clock: Returns seconds since the epoch.
+
+    Raises:
+        ConfigurationError: A value that cannot work, with the rule and the remedy.
+    """
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint | str],
+        *,
+        placement: Placement | None = None,
+        failover: Failover | None = None,
+        health: HealthPolicy | None = None,
+        peers: int | None = None,
+        seed: int | None = None,
+        observers: Iterable[Observer] = (),
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            endpoints,
+            placement=placement if placement is not None else Nested(),
+            health=health if health is not None else HealthPolicy(),
+            peers=peers,
+            seed=seed,
+            observers=observers,
+            clock=clock,
+        )
+        self.failover = failover if failover is not None else Failover()
+        self.wall_clock = wall_clock
+        self._cut = self._placement.cut
+        self._budget = RetryBudget(self.failover.budget_share, self.failover.budget_per_minute)
+
+    def __repr__(self) -> str:
+        stats = self.stats()
+        counts: dict[str, int] = {}
+        for endpoint in stats.endpoints:
+            counts[endpoint.state.value] = counts.get(endpoint.state.value, 0) + 1
+        counts.pop("healthy", None)
+        unwell = "".join(f", {count} {state}" for state, count in sorted(counts.items()))
+        many = "" if len(stats.endpoints) == 1 else "s"
+        return (
+            f"<{type(self).__name__} {len(stats.endpoints)} endpoint{many}{unwell}, "
+            f"{stats.in_flight} in flight>"
+        )
+
+    # -- placing ---------------------------------------------------------------
+
+    def read(
+        self,
+        body: Body,
+        *,
+        path: str | None = None,
+        headers: Headers = None,
+        session: str | None = None,
+    ) -> Prompt:
+        """Return what placement knows of a request; never raises."""
+        return read_prompt(body, path=path, headers=headers, session=session, cut=self._cut)
+
+    def route(
+        self,
+        body: Body,
+        *,
+        path: str | None = None,
+        headers: Headers = None,
+        session: str | None = None,
+    ) -> Decision:
+        """Return where a request would go now. No I/O, and nothing changes.
+
+        Args:
+            body: Request body (JSON bytes or mapping: the same answer), text, token ids or Prompt.
+            path: The request's path, such as ``/v1/chat/completions``; it tells ``input`` of
+                embeddings from that of responses.
+            headers: The request's headers; ``x-session-id`` and ``x-prefix-id`` are read.
+            session: Keeps requests together whatever their text.
+
+        Raises:
+            Saturated: Every eligible endpoint is at its ``max_in_flight``.
+        """
+        prompt = self.read(body, path=path, headers=headers, session=session)
+        groups = self._members.groups(prompt.model)
+        with self._locked() as (ledger, now):
+            return self._place(ledger, prompt, groups, now, _NONE).decision()
+
+    def explain(
+        self,
+        body: Body,
+        *,
+        path: str | None = None,
+        headers: Headers = None,
+        session: str | None = None,
+    ) -> Explanation:
+        """Return where a request would go now, and why; prints as text. Takes what route takes."""
+        prompt = self.read(body, path=path, headers=headers, session=session)
+        groups = self._members.groups(prompt.model)
+        with self._locked() as (ledger, now):
+            placed = self._place(ledger, prompt, groups, now, _NONE)
+            shares, seen = ledger.policy.shares(placed.ask)
+            return explanation(placed.ask, placed.decision(), shares, seen)
+
+    def acquire(
+        self,
+        body: Body,
+        *,
+        path: str | None = None,
+        headers: Headers = None,
+        session: str | None = None,
+        exclude: Iterable[str] = (),
+    ) -> Lease:
+        """Choose an endpoint for a request and count the request as in flight there.
+
+        Args:
+            body: As for :meth:`route`, and so the next three.
+            path: The request's path.
+            headers: The request's headers.
+            session: Keeps requests together whatever their text.
+            exclude: Ids of endpoints that were tried already.
+
+        Raises:
+            Saturated: Every eligible endpoint is excluded or at its ``max_in_flight``.
+        """
+        prompt = self.read(body, path=path, headers=headers, session=session)
+        return self.lease(prompt, exclude=frozenset(exclude))
+
+    def lease(self, prompt: Prompt, *, exclude: frozenset[str] = _NONE) -> Lease:
+        """Do what :meth:`acquire` does, for a prompt that is read already."""
+        groups = self._members.groups(prompt.model)
+        with self._locked() as (ledger, now):
+            placed = self._place(ledger, prompt, groups, now, exclude)
+            decision = placed.decision()
+            loan = ledger.lend(placed, counted=not exclude)
+            if self._observers:
+                ledger.events.append(RequestSent(decision=decision, retry=bool(exclude)))
+        return Lease(self, loan, decision)
+
+    @staticmethod
+    def _place(
+        ledger: Ledger,
+        prompt: Prompt,
+        groups: Sequence[Group],
+        now: float,
+        exclude: frozenset[str],
+    ) -> Placed:
+        placed = ledger.place(prompt, groups, now, exclude)
+        if placed is not None:
+            return placed
+        tried = f", and {len(exclude)} excluded" if exclude else ""
+        raise Saturated(
+            f"every eligible endpoint is at its max_in_flight{tried}: wait for a request to end, "
+            "raise max_in_flight, or add an endpoint"
+        )
+
+    # -- what an exchange asks -----------------------------------------------
+
+    def now(self) -> float:
+        """Return the time of the router's clock, seconds."""
+        return self._clock()
+
+    def count_call(self) -> None:
+        """Note a call, which adds to the budget of further tries."""
+        with self._locked() as (_, now):
+            self._budget.call(now)
+
+    def may_retry(self) -> bool:
+        """Take one further try out of the budget; ``False``: it is spent."""
+        with self._locked() as (_, now):
+            return self._budget.take(now)
+
+    def queue(self, prompt: Prompt) -> Waiter:
+        """Put a call into the queue for an endpoint with room."""
+        waiter = Waiter(prompt)
+        self._members.groups(prompt.model)  # made now, outside the lock
+        with self._locked() as (ledger, _):
+            ledger.waiting.append(waiter)
+        return waiter
+
+    def unqueue(self, waiter: Waiter) -> Lease | None:
+        """Take a call out of the queue; return the lease that it was given, if it was."""
+        with self._locked() as (ledger, _):
+            if waiter in ledger.waiting:
+                ledger.waiting.remove(waiter)
+        return waiter.lease
+
+    def poke(self) -> None:
+        """Look whether time alone has made room for those who wait (a cooldown that is over)."""
+        with self._locked():
+            pass
+
+    def _grant(self, ledger: Ledger, now: float) -> list[Callable[[], object]]:
+        granted: list[Callable[[], object]] = []
+        full: set[int] = set()  # groups that had no room for somebody before
+        for waiter in list(ledger.waiting):
+            groups = self._members.groups(waiter.prompt.model)
+            if id(groups) in full:
+                continue
+            placed = ledger.place(waiter.prompt, groups, now, _NONE)
+            if placed is None:
+                full.add(id(groups))
+                continue
+            ledger.waiting.remove(waiter)
+            decision = placed.decision()
+            lease = Lease(self, ledger.lend(placed, counted=True), decision)
+            if self._observers:
+                ledger.events.append(RequestSent(decision=decision, retry=False))
+            granted.append(partial(waiter.grant, lease))
+        return granted
+
+    # -- leases ----------------------------------------------------------------
+
+    def first_token(self, loan: Loan, cached_tokens: int | None) -> None:
+        """Serve :meth:`Lease.first_token`."""
+        with self._locked() as (ledger, now):
+            ledger.first_token(loan, cached_tokens, now)
+
+    def usage(self, loan: Loan, prompt_tokens: int | None, cached_tokens: int | None) -> None:
+        """Serve :meth:`Lease.usage`."""
+        with self._locked() as (ledger, _):
+            ledger.usage(loan, prompt_tokens, cached_tokens)
+
+    def pin(self, loan: Loan, response_id: str) -> None:
+        """Serve :meth:`Lease.answered`."""
+        with self._locked() as (ledger, _):
+            ledger.pin(loan, response_id)
+
+    def failed(
+        self,
+        loan: Loan,
+        status: int | None,
+        retry_after_s: float | None,
+        digest: int | None,
+    ) -> None:
+        """Serve :meth:`Lease.failed`."""
+        with self._locked() as (ledger, now):
+            ledger.failed(loan, status, retry_after_s, digest, now)
+
+    def release(self, loan: Loan, *, neutral: bool = False) -> None:
+        """Serve :meth:`Lease.release` and :meth:`Lease.abandon`."""
+        if loan.released:
+            return
+        with self._locked() as (ledger, now):
+            ledger.release(loan, now, neutral=neutral)

@@ -1,0 +1,103 @@
+"""What a router has counted so far, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefixroute.core.health import HealthState
+from prefixroute.core.load import EndpointState
+
+__all__ = ["EndpointStats", "Stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointStats:
+    """One endpoint's counts.
+
+    Args:
+        id: The endpoint's id.
+        url: The endpoint's normalised URL.
+        state: Whether it may be given requests.
+        in_flight: Requests that this router holds open there now.
+        work: Own uncached tokens sent and not answered yet.
+        requests: Leases taken so far.
+        failures: Failures of the endpoint so far.
+        spills: Requests sent there whose home was another endpoint.
+        prompt_tokens: Prompt tokens that replies with a cache report counted.
+        cached_tokens: Those of them that replies reported as cached.
+        expected_cached_tokens: Those of them that placement expected to be cached.
+        prefill_tokens_per_s: Learned prefill rate; ``None``: nothing learned yet.
+    """
+
+    id: str
+    url: str
+    state: HealthState
+    in_flight: int
+    work: float
+    requests: int
+    failures: int
+    spills: int
+    prompt_tokens: int
+    cached_tokens: int
+    expected_cached_tokens: float
+    prefill_tokens_per_s: float | None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that replies reported as cached; ``None``: none reported."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """A router's counts; totals are sums over ``endpoints``, which are in the order given."""
+
+    endpoints: tuple[EndpointStats, ...]
+
+    @property
+    def in_flight(self) -> int:
+        """Requests held open now."""
+        return sum(e.in_flight for e in self.endpoints)
+
+    @property
+    def requests(self) -> int:
+        """Leases taken so far."""
+        return sum(e.requests for e in self.endpoints)
+
+    @property
+    def failures(self) -> int:
+        """Failures of endpoints so far."""
+        return sum(e.failures for e in self.endpoints)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Prompt tokens that replies with a cache report counted."""
+        return sum(e.prompt_tokens for e in self.endpoints)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those of them that replies reported as cached."""
+        return sum(e.cached_tokens for e in self.endpoints)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that replies reported as cached; ``None``: none reported."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
+    """Return the counts of one endpoint, taken under the router's lock."""
+    return EndpointStats(
+        id=state.endpoint.id,
+        url=state.endpoint.url,
+        state=state.health.state(now),
+        in_flight=state.in_flight,
+        work=state.queued + state.backlog,
+        requests=state.requests,
+        failures=state.failures,
+        spills=state.spills,
+        prompt_tokens=state.prompt_tokens,
+        cached_tokens=state.cached_tokens,
+        expected_cached_tokens=state.expected_tokens,
+        prefill_tokens_per_s=state.rate or None,
+    )

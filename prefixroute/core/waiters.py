@@ -1,0 +1,40 @@
+"""Calls that wait, in order, for an endpoint to have room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from prefixroute.core.prompt import Prompt
+
+if TYPE_CHECKING:
+    from prefixroute.core.lease import Lease
+
+__all__ = ["Waiter"]
+
+
+class Waiter:
+    """One waiting call. Room goes to the longest waiting call that can use it.
+
+    Args:
+        prompt: What is to be placed.
+    """
+
+    __slots__ = ("_notify", "lease", "prompt")
+
+    def __init__(self, prompt: Prompt) -> None:
+        self.prompt = prompt
+        self.lease: Lease | None = None
+        self._notify: Callable[[], object] | None = None
+
+    def on_granted(self, notify: Callable[[], object]) -> None:
+        """Have ``notify`` called, from any thread, once there is a lease; at once if there is."""
+        self._notify = notify
+        if self.lease is not None:
+            notify()
+
+    def grant(self, lease: Lease) -> None:
+        """Give the lease."""
+        self.lease = lease
+        if self._notify is not None:
+            self._notify()

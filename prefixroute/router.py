@@ -1,0 +1,251 @@
+"""The public ``Router``: the core with real clocks, and the methods that make clients of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.events import Observer
+from prefixroute.core.failover import Failover
+from prefixroute.core.health import HealthPolicy
+from prefixroute.core.placement import Placement
+from prefixroute.core.router import RouterCore
+
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
+
+    from prefixroute.transports.pools import Pools
+    from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport
+
+__all__ = ["Router"]
+
+C = TypeVar("C")
+
+_DRAIN_LOOK_EVERY_S: Final = 0.02
+
+
+class Router(RouterCore):
+    """Sends each request to the endpoint that already holds its prompt's prefix.
+
+    One router may be shared by threads, event loops, and sync and async clients. Every process has
+    its own; all of the same endpoints and settings agree without talking (:attr:`fingerprint`).
+
+    Args:
+        endpoints: URLs (as you would give an SDK as ``base_url``) and :class:`Endpoint` values;
+            their order is irrelevant.
+        placement: How prompts are placed: :class:`Nested` (default), :class:`Fixed`, or a baseline.
+        failover: When a call is tried elsewhere.
+        health: When endpoints are ejected.
+        peers: Routers in front of these endpoints, this one included, if that is known: 1 means
+            that nobody else's requests have to be guessed.
+        seed: Of the ring; all processes must have the same. If given, also of ties and jitter,
+            which else start at random.
+        observers: Told of events, outside the lock.
+        clock: Returns monotonic seconds.
+        wall_clock: Returns seconds since the epoch.
+
+    Raises:
+        ConfigurationError: A value that cannot work, with the rule and the remedy.
+
+    Example::
+
+        router = Router(["http://gpu-0:8000/v1", "http://gpu-1:8000/v1"])
+        client = router.wrap(OpenAI(api_key="-"))
+    """
+
+    base_url: Final = "https://prefixroute.invalid/v1"
+    """What clients get as base URL: a host that does not exist, so that a client without the
+    router's transport fails at once, and https, so that no proxy could see a key or a prompt."""
+
+    root_url: Final = "https://prefixroute.invalid"
+    """:attr:`base_url` without ``/v1``, as Anthropic's clients want it."""
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint | str],
+        *,
+        placement: Placement | None = None,
+        failover: Failover | None = None,
+        health: HealthPolicy | None = None,
+        peers: int | None = None,
+        seed: int | None = None,
+        observers: Iterable[Observer] = (),
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(
+            endpoints,
+            placement=placement,
+            failover=failover,
+            health=health,
+            peers=peers,
+            seed=seed,
+            observers=observers,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
+        self._pools: Pools | None = None
+
+    # -- clients ---------------------------------------------------------------
+
+    def transport(
+        self, inner: httpx.BaseTransport | httpx2.BaseTransport | None = None
+    ) -> RoutedTransport:
+        """Return a transport for ``httpx.Client`` or ``httpx2.Client``.
+
+        Args:
+            inner: Sends the requests, in place of the router's own connection pool: a transport
+                with your TLS settings, say, a ``MockTransport`` or a WSGI one. You close it.
+        """
+        from prefixroute.transports.transport import RoutedTransport  # noqa: PLC0415 - loads httpx
+
+        return RoutedTransport(self, self._shared_pools(), inner)
+
+    def async_transport(
+        self, inner: httpx.AsyncBaseTransport | httpx2.AsyncBaseTransport | None = None
+    ) -> AsyncRoutedTransport:
+        """Return a transport for ``httpx.AsyncClient`` or ``httpx2.AsyncClient``.
+
+        Args:
+            inner: As for :meth:`transport`.
+        """
+        from prefixroute.transports.transport import (  # noqa: PLC0415 - loads httpx
+            AsyncRoutedTransport,
+        )
+
+        return AsyncRoutedTransport(self, self._shared_pools(), inner)
+
+    @overload
+    def client(self, library: Literal["httpx"] = "httpx") -> httpx.Client: ...
+    @overload
+    def client(self, library: Literal["httpx2"]) -> httpx2.Client: ...
+    def client(self, library: str = "httpx") -> Any:
+        """Return an HTTP client whose base URL and transport are the router's.
+
+        Args:
+            library: ``"httpx"`` or ``"httpx2"``, whichever the SDK that gets it is built on.
+
+        Raises:
+            ConfigurationError: Another name, or the library is not installed.
+        """
+        from prefixroute.transports.library import library_named  # noqa: PLC0415 - loads httpx
+
+        module = library_named(library).module
+        return module.Client(
+            base_url=self.base_url, transport=self.transport(), timeout=_timeout(module)
+        )
+
+    @overload
+    def async_client(self, library: Literal["httpx"] = "httpx") -> httpx.AsyncClient: ...
+    @overload
+    def async_client(self, library: Literal["httpx2"]) -> httpx2.AsyncClient: ...
+    def async_client(self, library: str = "httpx") -> Any:
+        """Return an async HTTP client whose base URL and transport are the router's.
+
+        Args:
+            library: As for :meth:`client`.
+
+        Raises:
+            ConfigurationError: As :meth:`client`.
+        """
+        from prefixroute.transports.library import library_named  # noqa: PLC0415 - loads httpx
+
+        module = library_named(library).module
+        return module.AsyncClient(
+            base_url=self.base_url, transport=self.async_transport(), timeout=_timeout(module)
+        )
+
+    def wrap(self, client: C) -> C:
+        """Return a copy of an SDK's client that sends through this router.
+
+        The copy keeps the client's settings: timeouts, headers, retries, organisation, and its HTTP
+        client's TLS, proxies, hooks and limits. Its base URL becomes :attr:`base_url`.
+
+        Args:
+            client: An ``OpenAI``, ``AsyncOpenAI``, ``Anthropic`` or ``AsyncAnthropic``.
+
+        Raises:
+            UnsupportedClientError: A ``TypeError``: anything else, naming the way that works.
+        """
+        from prefixroute.transports.sdk import wrap  # noqa: PLC0415 - loads httpx
+
+        return wrap(
+            self, self._shared_pools(), client, base_url=self.base_url, root_url=self.root_url
+        )
+
+    def _shared_pools(self) -> Pools:
+        if self._pools is None:
+            from prefixroute.transports.pools import Pools  # noqa: PLC0415 - loads httpx
+
+            with self._change:
+                if self._pools is None:
+                    self._pools = Pools()
+        return self._pools
+
+    # -- life --------------------------------------------------------------------
+
+    def drain(self, endpoint: Endpoint | str, *, timeout_s: float = 0.0) -> bool:
+        """Send an endpoint no new requests and wait for those in flight; then ``remove`` it.
+
+        Args:
+            endpoint: Its id, or any spelling of its URL.
+            timeout_s: How long to wait, seconds; 0: do not wait.
+
+        Returns:
+            Whether no request of this router is in flight there any more.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+        """
+        self.start_drain(endpoint)
+        deadline = time.monotonic() + timeout_s
+        while self.in_flight(endpoint) > 0:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(left, _DRAIN_LOOK_EVERY_S))
+        return True
+
+    def close(self) -> None:
+        """Close the router's sync connection pools; clients made of it open new ones if used."""
+        if self._pools is not None:
+            self._pools.close()
+
+    async def aclose(self) -> None:
+        """Close the router's pools, sync ones and those of the running event loop."""
+        if self._pools is not None:
+            from prefixroute.transports.waiting import current_loop  # noqa: PLC0415
+
+            self._pools.close()
+            await self._pools.aclose(current_loop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _timeout(module: Any) -> Any:
+    """Return a timeout for generations: the libraries' own 5 s end many of them."""
+    return module.Timeout(600.0, connect=5.0)

@@ -1,0 +1,82 @@
+"""httpx and httpx2: unrelated classes of the same names. Which one is it, and what is its own?"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from types import ModuleType
+from typing import Any, Final, Literal, TypeAlias
+
+from prefixroute.core.exchange import Failure
+from prefixroute.errors import ConfigurationError
+
+__all__ = ["Library", "LibraryName", "library_named", "library_of"]
+
+LibraryName: TypeAlias = Literal["httpx", "httpx2"]
+_NAMES: Final = ("httpx", "httpx2")
+
+_NOT_CONNECTED: Final = ("ConnectError", "ConnectTimeout", "ProxyError")
+_SENT: Final = ("TimeoutException", "NetworkError", "RemoteProtocolError")
+_BROKEN: Final = ("ReadError", "WriteError", "CloseError", "RemoteProtocolError")
+
+
+class Library:
+    """One of the two libraries.
+
+    Args:
+        module: The imported library.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module: Any = module
+        self.name: str = module.__name__
+        self._not_connected = tuple(getattr(module, name) for name in _NOT_CONNECTED)
+        self._sent = tuple(getattr(module, name) for name in _SENT)
+        self._broken = tuple(getattr(module, name) for name in _BROKEN)
+
+    def failure(self, error: Exception, *, stale: bool) -> Failure:
+        """Return what an error of the inner transport means.
+
+        Args:
+            error: What was raised instead of a response.
+            stale: The attempt used an idle connection and failed while or just after writing.
+        """
+        if isinstance(error, self.module.PoolTimeout):
+            return Failure.NOT_OURS  # our own pool is full: that says nothing about the endpoint
+        if isinstance(error, self._not_connected):
+            return Failure.NOT_CONNECTED
+        if stale and isinstance(error, self._broken):
+            return Failure.STALE
+        return Failure.SENT if isinstance(error, self._sent) else Failure.NOT_OURS
+
+
+@cache
+def library_named(name: str) -> Library:
+    """Return the library of this name.
+
+    Raises:
+        ConfigurationError: Another name, or the library is not installed.
+    """
+    if name not in _NAMES:
+        raise ConfigurationError(f"library={name!r} must be 'httpx' or 'httpx2'")
+    try:
+        return Library(importlib.import_module(name))
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            f"library={name!r} is not installed: pip install 'prefixroute[{name}]'"
+        ) from None
+
+
+def library_of(kind: type) -> Library:
+    """Return the library that a class of request, transport or client belongs to.
+
+    Raises:
+        ConfigurationError: It is of neither.
+    """
+    for base in kind.__mro__:
+        name = base.__module__.partition(".")[0]
+        if name in _NAMES:
+            return library_named(name)
+    raise ConfigurationError(
+        f"{kind.__module__}.{kind.__qualname__} is of neither httpx nor httpx2"
+    )
