@@ -54,10 +54,10 @@ def check_number(
         ConfigurationError: No number, not finite, or out of its range.
     """
     number = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, Real):
         try:
             number = float(value)
-        except (OverflowError, ValueError):
+        except OverflowError:
             number = math.inf
     low = number > at_least if above else number >= at_least
     if not (math.isfinite(number) and low and number <= at_most):

@@ -227,7 +227,7 @@ def _content_parts(content: Json, nesting: int = 0) -> list[Part]:
         return [text_part(content)]
     if isinstance(content, list):
         return [part for block in content for part in _block_parts(block, nesting)]
-    return [json_part(content)]
+    return [json_part(content, b"v")]
 
 
 def _block_parts(block: Json, nesting: int = 0) -> list[Part]:

@@ -182,7 +182,7 @@ class Endpoint:
         if not isinstance(self.headers, Mapping):
             raise self._refuse("headers", type(self.headers).__name__, rule)
         for name, value in self.headers.items():
-            if not (_is_header_text(name) and name and _is_header_text(value)):
+            if not (_is_name(name) and _is_header_text(value)):
                 raise self._refuse(f"headers[{name!r}]", type(value).__name__, rule)
         return dict(self.headers)
 
@@ -197,7 +197,7 @@ class Endpoint:
         if isinstance(self.models, str | bytes) or not isinstance(self.models, Iterable):
             raise self._refuse("models", self.models, rule)
         models = list(self.models)
-        if not models or not all(isinstance(model, str) and model for model in models):
+        if not models or not all(_is_name(model) for model in models):
             raise self._refuse("models", models, rule)
         return frozenset(models)
 
@@ -210,12 +210,11 @@ class Endpoint:
             type(self.max_in_flight) is not int or self.max_in_flight < 1
         ):
             raise self._refuse("max_in_flight", self.max_in_flight, "an int, 1 or greater, or None")
-        key = self.api_key
-        if not (key is None or callable(key) or (_is_header_text(key) and key)):
-            kind = type(key).__name__ if key != "" else key
+        key, header = self.api_key, self.auth_header
+        if key is not None and not callable(key) and not _is_name(key):
+            kind = type(key).__name__ if key != "" else ""  # it never shows in a message
             raise self._refuse("api_key", kind, "a str, a function that returns one, or None")
-        header = self.auth_header
-        if not (header is None or (_is_header_text(header) and header)):
+        if header is not None and not _is_name(header):
             raise self._refuse("auth_header", header, "the name of a header, or None")
         if not (self.prepare is None or callable(self.prepare)):
             raise self._refuse("prepare", self.prepare, "a function of the request, or None")
@@ -226,3 +225,7 @@ class Endpoint:
 
 def _is_header_text(value: object) -> bool:
     return isinstance(value, str) and not any(c in value for c in "\r\n\0")
+
+
+def _is_name(value: object) -> bool:
+    return _is_header_text(value) and value != ""

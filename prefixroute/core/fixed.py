@@ -8,6 +8,7 @@ from itertools import accumulate
 from random import Random
 from typing import ClassVar
 
+from prefixroute.core.checks import check_int
 from prefixroute.core.decision import Reason
 from prefixroute.core.placement import (
     Ask,
@@ -15,7 +16,6 @@ from prefixroute.core.placement import (
     Choice,
     Policy,
     StatelessPolicy,
-    check_int,
     first_allowed,
 )
 from prefixroute.core.prompt import BYTES_PER_TOKEN, Cut, KeySource, Prompt
@@ -56,7 +56,9 @@ class Fixed:
         """Check the ranges."""
         check_int("Fixed", "prefix_bytes", self.prefix_bytes, 1)
         check_int("Fixed", "virtual_nodes", self.virtual_nodes, 1)
-        Bound(self.load_factor, self.load_slack).check("Fixed")
+        bound = Bound(self.load_factor, self.load_slack).checked("Fixed")
+        object.__setattr__(self, "load_factor", bound.load_factor)
+        object.__setattr__(self, "load_slack", bound.load_slack)
 
     @property
     def cut(self) -> Cut:
@@ -111,6 +113,8 @@ class FixedPolicy(StatelessPolicy):
 
     def _depth(self, prompt: Prompt) -> int:
         """Return the key's place: 0, or in a chain of blocks the one that ends the window."""
+        if prompt.source is KeySource.SESSION:
+            return len(prompt.chain) - 1
         if prompt.source is not KeySource.BLOCKS:
             return 0
         whole = (i for i, end in enumerate(prompt.ends) if end >= self._prefix_tokens)
@@ -183,11 +187,10 @@ class _LeastLoadedPolicy(StatelessPolicy):
 
 
 class _RandomPolicy(StatelessPolicy):
-    __slots__ = ("_draw", "_random")
+    __slots__ = ("_draw",)
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)
-        self._random = random
         self._draw = random.random()
 
     def choose(self, ask: Ask) -> Choice:
@@ -200,6 +203,11 @@ class _RandomPolicy(StatelessPolicy):
     def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:
         """Draw for the next request; asking alone must not."""
         super().sent(ask, choice, counted=counted)
+        self._draw = self._random.random()
+
+    def forked(self) -> None:
+        """Draw otherwise than the other children."""
+        super().forked()
         self._draw = self._random.random()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -14,8 +15,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Lease"]
 
-_TRANSPORT_ERRORS: Final = frozenset({"TransportError", "ClientError", "RequestException"})
-"""Base classes of network failures in httpx and httpx2, aiohttp, and requests."""
+_NETWORK_ERRORS: Final = frozenset(
+    {
+        "TransportError",  # httpx and httpx2
+        "ClientConnectionError",  # aiohttp
+        "ClientPayloadError",
+        "ConnectionError",  # Python and requests
+        "Timeout",  # requests
+        "ChunkedEncodingError",
+        "IncompleteRead",  # http.client
+        "APIConnectionError",  # the SDKs, around any of these
+        "gaierror",  # Python
+        "SSLError",
+    }
+)
+"""Classes of network failures; by name, for none of these libraries is imported here."""
+
+_OWN_ERRORS: Final = frozenset({"PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
+"""Subclasses of these that say nothing about the endpoint."""
+
+_UNREACHABLE: Final = frozenset(
+    {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ENOTCONN}
+)
 
 
 class Lease:
@@ -110,8 +131,18 @@ class Lease:
 
 
 def is_transport_error(error: BaseException) -> bool:
-    """Return whether an error came from the network rather than from the caller's own code."""
+    """Return whether an error came from the network rather than from the caller's own code.
+
+    Statuses that a library raises, files that are missing, a caller's own deadline (a bare
+    ``TimeoutError``, where a socket's has a text) did not.
+    """
     names = {cls.__name__ for cls in type(error).__mro__}
-    if "PoolTimeout" in names:
+    if not names.isdisjoint(_OWN_ERRORS):
         return False
-    return isinstance(error, OSError) or not names.isdisjoint(_TRANSPORT_ERRORS)
+    if "URLError" in names:  # urllib, whose HTTPError is one too
+        return "HTTPError" not in names
+    if isinstance(error, TimeoutError) and error.args:
+        return True
+    if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+        return True
+    return not names.isdisjoint(_NETWORK_ERRORS)

@@ -46,6 +46,7 @@ _POISON: Final = 1024
 
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
+_CLIENT_ERROR: Final = 400
 _SERVER_ERROR: Final = 500
 _SPILLS: Final = frozenset({Reason.LOAD, Reason.BOUND, Reason.OVERFLOW, Reason.HOLDER})
 
@@ -126,6 +127,9 @@ class Ledger:
             ``None`` if all that are not excluded are at their ``max_in_flight``.
         """
         self.queues.advance(now)
+        pinned = self._pinned(prompt, groups, now, exclude)
+        if pinned is not None:
+            return pinned
         for panic in (False, True):
             for group in groups:
                 available = [
@@ -138,17 +142,8 @@ class Ledger:
                 if panic:
                     available = _last_resort(group, available)
                 if available:
-                    per_unit = self.ratios.of(prompt)
-                    ask = Ask(
-                        prompt=prompt,
-                        per_unit=per_unit,
-                        group=group,
-                        available=available,
-                        now=now,
-                        queues=self.queues,
-                        panic=panic,
-                    )
-                    return Placed(ask, self._pinned(ask) or self.policy.choose(ask))
+                    ask = self._ask(prompt, group, available, now, panic=panic)
+                    return Placed(ask, self.policy.choose(ask))
             if any(self._waits(group, now, exclude) for group in groups):
                 return None  # well but full: wait for these rather than hurry to an ejected one
         return None
@@ -159,21 +154,43 @@ class Ledger:
             for state in group.states
         )
 
-    def _pinned(self, ask: Ask) -> Choice | None:
-        """Return the endpoint that answered what this request continues, if it can be asked."""
-        pin = ask.prompt.pin
-        state = self._pins.peek(pin) if pin is not None else None
-        if state is None:
+    def _ask(
+        self, prompt: Prompt, group: Group, available: Sequence[int], now: float, *, panic: bool
+    ) -> Ask:
+        return Ask(
+            prompt=prompt,
+            per_unit=self.ratios.of(prompt),
+            group=group,
+            available=available,
+            now=now,
+            queues=self.queues,
+            panic=panic,
+        )
+
+    def _pinned(
+        self, prompt: Prompt, groups: Sequence[Group], now: float, exclude: frozenset[str]
+    ) -> Placed | None:
+        """Return the endpoint that answered what this request continues, if it can be asked.
+
+        It is looked for in every tier: it has what the others lack.
+        """
+        state = self._pins.peek(prompt.pin) if prompt.pin is not None else None
+        if state is None or state.full or not state.health.takes(now):
             return None
-        for index in ask.available:
-            if ask.group.states[index] is state:
-                return Choice(
+        if state.endpoint.id in exclude:
+            return None
+        for group in groups:
+            if state in group.states:
+                index = group.states.index(state)
+                ask = self._ask(prompt, group, (index,), now, panic=False)
+                choice = Choice(
                     index=index,
                     reason=Reason.PINNED,
                     home=index,
-                    candidates=ask.available,
+                    candidates=(index,),
                     uncached_tokens=ask.tokens,
                 )
+                return Placed(ask, choice)
         return None
 
     def lend(self, placed: Placed, *, counted: bool) -> Loan:
@@ -252,8 +269,8 @@ class Ledger:
             return
         state, policy = loan.state, self._health
         load = status in (_TOO_MANY, _UNAVAILABLE)
-        if status is not None and status < _SERVER_ERROR and not load:
-            return
+        if status is not None and _CLIENT_ERROR <= status < _SERVER_ERROR and not load:
+            return  # a status below is that of a reply that failed later
         loan.failed = True
         self.queues.answered(loan)
         if loan.first_at is None:
@@ -278,12 +295,12 @@ class Ledger:
         """End a loan; safe to repeat."""
         if loan.released:
             return
-        counts = self._counts(loan)
+        counts, loan.released = self._counts(loan), True
         if counts:
-            self.queues.answered(loan)
-            self._learn(loan)
             state = loan.state
             state.in_flight -= 1
+            self.queues.answered(loan)
+            self._learn(loan)
             if loan.failed or neutral:
                 state.health.neutral(probe=loan.probe)
             elif state.health.succeeded(probe=loan.probe):
@@ -298,12 +315,13 @@ class Ledger:
                     expected_cached_tokens=loan.expected_tokens,
                 )
             )
-        loan.released = True
 
     # -- endpoints -------------------------------------------------------------
 
     def _ejected(self, state: EndpointState) -> None:
         """Forget what an ejected endpoint held: it may come back empty."""
+        if not state.member:
+            return  # a late failure of one that was removed: nothing is kept of it
         self.policy.left(state)
         self.policy.joined(state)
         until = state.health.ejected_until
@@ -331,12 +349,17 @@ class Ledger:
     def swap(self, members: Members) -> tuple[list[EndpointState], list[EndpointState]]:
         """Put a new membership in place; return who joined and who left."""
         before = self.members.states if self.members is not None else ()
-        joined = [state for state in members.states if state not in before]
-        left = [state for state in before if state not in members.states]
+        staying = set(members.states)
+        joined = [state for state in members.states if not state.member]
+        left = [state for state in before if state not in staying]
         for state in joined:
+            state.member = True
             self.policy.joined(state)
         for state in left:
+            state.member = False
             self.policy.left(state)
+        for state, endpoint in zip(members.states, members.endpoints, strict=True):
+            state.endpoint = endpoint
         self.members = members
         self.queues.set_members(members.states)
         return joined, left
@@ -346,6 +369,7 @@ class Ledger:
         self.epoch += 1
         self.events.clear()
         self.waiting.clear()
+        self.policy.forked()
         for state in self.members.states if self.members is not None else ():
             state.in_flight = 0
             state.queued = state.backlog = 0.0

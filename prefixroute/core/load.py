@@ -77,8 +77,8 @@ class EndpointState:
     __slots__ = (
         "backlog", "backlog_at", "bit", "cached_tokens", "endpoint", "expected_tokens", "failures",
         "foreign_requests", "foreign_s", "health", "in_flight", "interval_s", "member", "open",
-        "prompt_tokens", "queued", "rate", "replies", "reported", "reported_at", "requests", "silent",
-        "spills", "wait_at", "wait_s", "work", "work2",
+        "prompt_tokens", "queued", "rate", "replies", "reported", "reported_at", "requests",
+        "silent", "spills", "wait_at", "wait_s", "work", "work2",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint) -> None:

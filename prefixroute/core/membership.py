@@ -22,15 +22,18 @@ class Group:
         label: Names the group's traffic; stays the same when members come and go.
         states: Members with a positive weight.
         ring: Members are named on it by their index in ``states``.
+        weight: The sum of their weights.
     """
 
     __slots__ = ("label", "ring", "states", "weight")
 
-    def __init__(self, label: tuple[int, str], states: Sequence[EndpointState], ring: Ring) -> None:
+    def __init__(
+        self, label: tuple[int, str], states: Sequence[EndpointState], ring: Ring, weight: float
+    ) -> None:
         self.label = label
         self.states = tuple(states)
         self.ring = ring
-        self.weight = sum(state.endpoint.weight for state in states)
+        self.weight = weight
 
     def __len__(self) -> int:
         return len(self.states)
@@ -39,24 +42,39 @@ class Group:
 class Members:
     """All endpoints of a router, and the groups in which they serve models.
 
+    Made outside the router's lock, while requests go on with the members before: it does not look
+    at ``state.endpoint``, which becomes the new endpoint when the router takes these members.
+
     Args:
-        states: The members, in the order given.
+        members: Each endpoint with its accounting, in the order given.
         virtual_nodes: Of each ring, per unit of weight.
         seed: Of each ring.
     """
 
-    __slots__ = ("_by_id", "_by_url", "_groups", "_seed", "_serving", "_virtual_nodes", "states")
+    __slots__ = (
+        "_by_id", "_by_url", "_groups", "_seed", "_serving", "_virtual_nodes", "endpoints",
+        "states",
+    )  # fmt: skip
 
-    def __init__(self, states: Iterable[EndpointState], *, virtual_nodes: int, seed: int) -> None:
-        self.states = tuple(states)
+    def __init__(
+        self,
+        members: Iterable[tuple[EndpointState, Endpoint]],
+        *,
+        virtual_nodes: int,
+        seed: int,
+    ) -> None:
+        pairs = tuple(members)
+        self.states = tuple(state for state, _ in pairs)
+        self.endpoints = tuple(endpoint for _, endpoint in pairs)
         self._virtual_nodes, self._seed = virtual_nodes, seed
-        self._by_id = {state.endpoint.id: state for state in self.states}
-        self._by_url = {state.endpoint.url: state for state in self.states}
+        self._by_id = {endpoint.id: state for state, endpoint in pairs}
+        self._by_url = {endpoint.url: state for state, endpoint in pairs}
         self._groups: dict[frozenset[str], tuple[Group, ...]] = {}
         self._serving: dict[str, frozenset[str]] = {"": self._serve("")}
-        for endpoint in (state.endpoint for state in self.states):
+        for endpoint in self.endpoints:
             for model in endpoint.models or ():
-                self._serving.setdefault(model, self._serve(model))
+                if model not in self._serving:
+                    self._serving[model] = self._serve(model)
         self.groups(None)
 
     def find(self, name: str) -> EndpointState:
@@ -92,29 +110,28 @@ class Members:
 
     def _serve(self, model: str) -> frozenset[str]:
         """Return the ids of those that may serve a model ("": one that nobody lists)."""
-        weighty = [state.endpoint for state in self.states if state.endpoint.weight > 0]
+        weighty = [endpoint for endpoint in self.endpoints if endpoint.weight > 0]
         serving = [e.id for e in weighty if e.models is None or model in e.models]
         return frozenset(serving or (e.id for e in weighty))
 
     def _make(self, names: frozenset[str]) -> tuple[Group, ...]:
         # Named by the smallest of its models, so that its traffic outlives a change of members.
         model = min(model for model, serving in self._serving.items() if serving == names)
-        serving = [state for state in self.states if state.endpoint.id in names]
-        tiers = sorted({state.endpoint.tier for state in serving})
-        return tuple(self._group(model, tier, serving) for tier in tiers)
-
-    def _group(self, model: str, tier: int, serving: Iterable[EndpointState]) -> Group:
         # Sorted by id, so that nothing can depend on the order of the list.
-        states = sorted(
-            (state for state in serving if state.endpoint.tier == tier),
-            key=lambda state: state.endpoint.id,
+        serving = sorted((e for e in self.endpoints if e.id in names), key=lambda e: e.id)
+        tiers = sorted({endpoint.tier for endpoint in serving})
+        return tuple(
+            self._group(model, tier, [e for e in serving if e.tier == tier]) for tier in tiers
         )
+
+    def _group(self, model: str, tier: int, serving: Sequence[Endpoint]) -> Group:
         ring = Ring(
-            [(state.endpoint.id, state.endpoint.weight) for state in states],
+            [(endpoint.id, endpoint.weight) for endpoint in serving],
             virtual_nodes=self._virtual_nodes,
             seed=self._seed,
         )
-        return Group((tier, model), states, ring)
+        states = [self._by_id[endpoint.id] for endpoint in serving]
+        return Group((tier, model), states, ring, sum(endpoint.weight for endpoint in serving))
 
 
 def check_endpoints(endpoints: Iterable[Endpoint | str]) -> list[Endpoint]:
@@ -123,9 +140,13 @@ def check_endpoints(endpoints: Iterable[Endpoint | str]) -> list[Endpoint]:
     Raises:
         ConfigurationError: None at all, two of the same id or URL, or none with a weight above 0.
     """
-    if isinstance(endpoints, str | Endpoint | Mapping):
+    if isinstance(endpoints, str | bytes | Endpoint | Mapping) or not isinstance(
+        endpoints, Iterable
+    ):
+        shown = type(endpoints).__name__  # a URL may hold a password
         raise ConfigurationError(
-            f"endpoints={endpoints!r} must be a list of URLs or Endpoints; put it into [...]"
+            f"endpoints: a {shown} was given, it must be a list of URLs or Endpoints; "
+            "put them into [...]"
         )
     made = [item if isinstance(item, Endpoint) else Endpoint(item) for item in endpoints]
     if not made:

@@ -17,20 +17,21 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from prefixroute.core.checks import check_int, check_number
 from prefixroute.core.decision import Reason
 from prefixroute.core.load import EndpointState, Loan
 from prefixroute.core.membership import Group
-from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy, check_int
+from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy
 from prefixroute.core.prefix_map import PrefixMap
 from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.traffic import Traffic, share
-from prefixroute.errors import ConfigurationError
 
 __all__ = ["Nested", "NestedPolicy"]
 
 _SURE_AFTER: Final = 4.0
-"""Own sightings of a hot prefix before all of its endpoints are taken to hold it. Before that only
-the map counts, so that a lone conversation stays where it is."""
+"""Own sightings of a hot prefix before all of its endpoints are taken to hold it, and a home below
+it to hold what others brought there. Before that only the map counts, so that a lone conversation
+stays where it is, also if its first turn is short and the second one long."""
 
 _FALL_BELOW: Final = 0.7
 """A spread that has risen falls only when the traffic is below this share of its threshold."""
@@ -47,6 +48,9 @@ turns, and evicts somebody."""
 
 _PRICE_BLIND: Final = 3.0
 """More of it per F/T where loads are guessed: the worse the guess, the dearer the move."""
+
+_MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
+_TIER_SALT: Final = 0x9E37_79B9_7F4A_7C15
 
 _NEAREST: Final = 32
 """Endpoints of the ring order that are weighed, beside those of a spread and the map's."""
@@ -83,13 +87,13 @@ class Nested:
         check_int("Nested", "block_bytes", self.block_bytes, 16)
         check_int("Nested", "max_prefixes", self.max_prefixes, 16)
         check_int("Nested", "virtual_nodes", self.virtual_nodes, 1)
-        Bound(self.load_factor, self.load_slack).check("Nested")
-        if not 0.0 < self.target <= 1.0:
-            raise ConfigurationError(f"Nested(target={self.target!r}) must be above 0, at most 1")
-        if not (math.isfinite(self.half_life_s) and self.half_life_s > 0.0):
-            raise ConfigurationError(
-                f"Nested(half_life_s={self.half_life_s!r}) must be a finite number above 0"
-            )
+        bound = Bound(self.load_factor, self.load_slack).checked("Nested")
+        put = object.__setattr__  # as floats, so that equal placements print, and agree, alike
+        put(self, "load_factor", bound.load_factor)
+        put(self, "load_slack", bound.load_slack)
+        put(self, "target", check_number("Nested", "target", self.target, above=True, at_most=1.0))
+        half_life_s = check_number("Nested", "half_life_s", self.half_life_s, above=True)
+        put(self, "half_life_s", half_life_s)
 
     @property
     def cut(self) -> Cut:
@@ -109,14 +113,18 @@ class Homes:
         order: Indices in the group, home first, then the rest of its set, then all others.
         depth: Index in the chain of the hash that the order is of.
         unique: The prefix has one home, rather than a set that shares it.
+        credited: What others brought to the home may be guessed: every hot prefix above it is one
+            that this router has seen often enough.
         sure: Leading blocks that an index is taken to hold because it shares a hot prefix.
         spread: Size of the set that the home was picked from.
-        spreads: ``(prefix, endpoints)`` of the hot prefixes passed.
+        spreads: ``(key of the traffic, endpoints)`` of the hot prefixes passed, and of one that was
+            hot before.
     """
 
     order: Sequence[int]
     depth: int
     unique: bool
+    credited: bool
     sure: dict[int, int]
     spread: int
     spreads: list[tuple[int, int]]
@@ -146,42 +154,57 @@ class NestedPolicy(StatelessPolicy):
         if total <= 0.0:  # nothing known: the first boundary is often everybody's
             depth = min(1, len(chain) - 1)
             order = ring.order(chain[depth])
-            return Homes(order=order, depth=depth, unique=True, sure={}, spread=1, spreads=[])
+            return Homes(
+                order=order,
+                depth=depth,
+                unique=True,
+                credited=True,
+                sure={},
+                spread=1,
+                spreads=[],
+            )
+        salt = _salt(group)
         head: Sequence[int] = ()
         members: set[int] | None = None
         sure: dict[int, int] = {}
         spreads: list[tuple[int, int]] = []
-        depth, unique = len(chain) - 1, False
+        depth, unique, credited = len(chain) - 1, False, True
         for at, prefix in enumerate(chain):
-            count = traffic.count(prefix)
+            key = prefix ^ salt
+            count = traffic.count(key)
             within: Sequence[int] = ring.order(prefix)
             if members is not None:
                 within = [index for index in within if index in members]
-            spread = self._spread(prefix, share(count, total), within, group)
+            spread = self._spread(key, share(count, total), within, group)
             if spread <= 1:
                 head, depth, unique = within, at, True
+                if traffic.spread(key) > 1:
+                    spreads.append((key, 1))  # it has fallen: it rises at the full threshold again
                 break
             head = within[:spread]
-            spreads.append((prefix, spread))
+            spreads.append((key, spread))
             members = set(head)
             if count >= _SURE_AFTER:
                 for index in head:
                     sure[index] = at + 1
+            else:
+                credited = False
         rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
         return Homes(
             order=[*head, *rest],
             depth=depth,
             unique=unique,
+            credited=unique and credited,
             sure=sure,
             spread=len(members) if members is not None else 1,
             spreads=spreads,
         )
 
-    def _spread(self, prefix: int, part: float, within: Sequence[int], group: Group) -> int:
+    def _spread(self, key: int, part: float, within: Sequence[int], group: Group) -> int:
         """Return how many endpoints a prefix with this share of the traffic is given."""
         if part <= 0.0:
             return 1
-        before = self._traffic.spread(prefix)
+        before = self._traffic.spread(key)
         need = part * len(group) / self._config.target
         spread = _heads(need, within, group)
         if before > spread:
@@ -198,15 +221,18 @@ class NestedPolicy(StatelessPolicy):
         homes = self.homes(prompt, group, ask.now)
         held = self._held_blocks(prompt, group, homes.sure)
         available = set(ask.available)
-        order = [index for index in homes.order if index in available]
+        every = order = [index for index in homes.order if index in available]
         if len(order) > _NEAREST:
             near = max(_NEAREST, homes.spread)
             order = order[:near] + [index for index in order[near:] if index in held]
         home = homes.order[0]
-        level = int(homes.depth > 0) if homes.unique else None
+        level = int(homes.depth > 0) if homes.credited else None
         limits = self._bound.limits(group, ask.available)
         states = group.states
         allowed = [index for index in order if states[index].in_flight < limits[index]]
+        if not allowed and len(order) < len(every):
+            order = every  # the bound holds as long as anybody has room
+            allowed = [index for index in order if states[index].in_flight < limits[index]]
         overflow = not allowed
         weighed = self._weigh(ask, order, held, home if level is not None else None, level or 0)
         best = min(weighed, key=lambda w: w.cost if overflow or w.index in allowed else math.inf)
@@ -267,7 +293,8 @@ class NestedPolicy(StatelessPolicy):
         """Return the share of the traffic of each prefix, as the walk would read it now."""
         self._traffic.advance(ask.now)
         total = self._traffic.total(ask.group.label)
-        counts = [self._traffic.count(prefix) for prefix in ask.prompt.chain]
+        salt = _salt(ask.group)
+        counts = [self._traffic.count(prefix ^ salt) for prefix in ask.prompt.chain]
         return [share(count, total) for count in counts], total
 
     # -- what happens ----------------------------------------------------------
@@ -280,9 +307,11 @@ class NestedPolicy(StatelessPolicy):
             return
         if counted:
             self._traffic.advance(ask.now)
-            self._traffic.record(prompt.chain, ask.group.label)
-            for prefix, spread in choice.spreads:
-                self._traffic.set_spread(prefix, spread)
+            salt = _salt(ask.group)
+            keys = [prefix ^ salt for prefix in prompt.chain] if salt else prompt.chain
+            self._traffic.record(keys, ask.group.label)
+            for key, spread in choice.spreads:
+                self._traffic.set_spread(key, spread)
         self._map.add(prompt.chain, ask.group.states[choice.index].bit)
 
     def learned(self, loan: Loan) -> None:
@@ -323,6 +352,14 @@ class _Weighed:
         self.index, self.load, self.seconds = index, load, seconds
         self.uncached_tokens, self.held_tokens = uncached, held_tokens
         self.cost = 0.0
+
+
+def _salt(group: Group) -> int:
+    """Return what tells a prefix's traffic in one tier from that in another.
+
+    Requests that come to a higher tier because a lower one failed must not look hot there.
+    """
+    return group.label[0] * _TIER_SALT & _MASK_64
 
 
 def _heads(need: float, within: Sequence[int], group: Group) -> int:

@@ -6,17 +6,16 @@ one router learns; all of its methods are called under the router's lock.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from prefixroute.core.checks import check_number
 from prefixroute.core.decision import Reason
 from prefixroute.core.load import EndpointState, Loan, capacity
 from prefixroute.core.membership import Group
 from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.queues import Queues
-from prefixroute.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from random import Random
@@ -102,6 +101,10 @@ class Policy(Protocol):
         """Note that an endpoint left or lost its cache."""
         ...
 
+    def forked(self) -> None:
+        """Note that this is a new process: what is random must not be as in its siblings."""
+        ...
+
 
 class Placement(Protocol):
     """A placement's configuration."""
@@ -128,21 +131,23 @@ class Bound:
     load_factor: float
     load_slack: float
 
-    def check(self, owner: str) -> None:
-        """Refuse values with which the bound cannot hold or be met.
+    def checked(self, owner: str) -> Bound:
+        """Return the bound in floats; refuse values with which it cannot hold or be met.
 
         Raises:
             ConfigurationError: A load factor below 1, or a negative slack.
         """
-        if not (math.isfinite(self.load_factor) and self.load_factor >= 1.0):
-            raise ConfigurationError(
-                f"{owner}(load_factor={self.load_factor!r}) must be a finite number, 1 or greater: "
-                "below 1 the endpoints together could not hold all requests; 1.25 is usual"
-            )
-        if not (math.isfinite(self.load_slack) and self.load_slack >= 0.0):
-            raise ConfigurationError(
-                f"{owner}(load_slack={self.load_slack!r}) must be a finite number, 0 or greater"
-            )
+        factor = check_number(
+            owner,
+            "load_factor",
+            self.load_factor,
+            at_least=1.0,
+            hint="below 1 the endpoints together could not hold all requests; 1.25 is usual",
+        )
+        slack = check_number(
+            owner, "load_slack", self.load_slack, hint="0 is the textbook, 8 the default of Nested"
+        )
+        return Bound(factor, slack)
 
     def limits(self, group: Group, available: Sequence[int]) -> dict[int, int]:
         """Return for each available index the most requests that it may hold after admission."""
@@ -161,16 +166,6 @@ class Bound:
                 limit = known[own] = capacity(in_flight, own / weight, factor, slack)
             limits[index] = limit
         return limits
-
-
-def check_int(owner: str, name: str, value: object, at_least: int) -> None:
-    """Refuse what is not a whole number of ``at_least`` or more.
-
-    Raises:
-        ConfigurationError: With the value, the rule and the name to mend.
-    """
-    if type(value) is not int or value < at_least:
-        raise ConfigurationError(f"{owner}({name}={value!r}) must be an int, {at_least} or greater")
 
 
 def outstanding(state: EndpointState, queues: Queues, now: float) -> float:
@@ -192,9 +187,10 @@ def least_loaded(ask: Ask, rotation: int) -> int:
 class StatelessPolicy:
     """The parts of a policy that has nothing to learn from replies."""
 
-    __slots__ = ("_requests", "_rotation")
+    __slots__ = ("_random", "_requests", "_rotation")
 
     def __init__(self, random: Random) -> None:
+        self._random = random
         self._rotation = random.getrandbits(16)
         self._requests = 0
 
@@ -229,6 +225,10 @@ class StatelessPolicy:
 
     def left(self, state: EndpointState) -> None:
         """Forget nothing."""
+
+    def forked(self) -> None:
+        """Let ties start elsewhere than in the other children."""
+        self._rotation = self._random.getrandbits(16)
 
 
 def first_allowed(order: Iterable[int], group: Group, limits: dict[int, int]) -> int | None:

@@ -47,8 +47,8 @@ class Queues:
     """
 
     __slots__ = (
-        "_half_life_s", "_members", "_now", "_replies", "_start", "_total_weight", "_total_work", "_weight",
-        "foreign", "mean_service_s", "mean_uncached", "mean_wait_s",
+        "_half_life_s", "_members", "_now", "_replies", "_start", "_total_weight", "_total_work",
+        "_weight", "foreign", "mean_service_s", "mean_uncached", "mean_wait_s",
     )  # fmt: skip
 
     def __init__(self, *, half_life_s: float, foreign: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import weakref
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final
 
+from prefixroute.core.checks import refusal
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Event, MembershipChanged, Observer
 from prefixroute.core.hashing import digest64
@@ -55,44 +57,59 @@ class Roster:
         observers: Iterable[Observer],
         clock: Callable[[], float],
     ) -> None:
-        if peers is not None and (type(peers) is not int or peers < 1):
-            raise ConfigurationError(f"peers={peers!r} must be an int, 1 or greater, or None")
+        if isinstance(observers, Iterable):
+            observers = tuple(observers)
+        _check_settings(placement, health, peers, seed, observers, clock)
         self._clock = clock
+        self._last = -math.inf  # what the clock said last, and how far it has ever stepped back
+        self._behind_s = 0.0
         self._placement = placement
         self._seed = seed or 0
-        self._observers = tuple(observers)
+        self._observers: tuple[Observer, ...] = tuple(observers)
         self._raised: set[int] = set()  # observers that did
         # Leases that were collected unreleased. A finalizer may run inside the lock, so it only
         # appends here; whoever takes the lock next releases them.
         self.dropped: deque[Loan] = deque()
         self._lock = threading.Lock()
         self._change = threading.RLock()  # one membership change at a time; taken before _lock
-        random = Random(seed)  # noqa: S311 - ties and jitter, nothing secret
-        self._ledger = Ledger(placement, health, peers, random)
+        self._seeded = seed is not None
+        self._random = Random(seed)  # noqa: S311 - ties and jitter, nothing secret
+        self._ledger = Ledger(placement, health, peers, self._random)
         checked = check_endpoints(endpoints)
-        self._members = self._ring_of([EndpointState(endpoint) for endpoint in checked])
+        self._members = self._ring_of([(EndpointState(endpoint), endpoint) for endpoint in checked])
         self._ledger.swap(self._members)
         _rosters.add(self)
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Ledger, float]]:
         """Take the lock, release what was dropped, and tell observers once it is given back."""
-        with self._lock:
-            ledger, now = self._ledger, self._clock()
-            while self.dropped:
-                ledger.release(self.dropped.popleft(), now, neutral=True)
-            # Whoever waits goes first, before this call and after what it has freed.
-            granted = self._grant(ledger, now) if ledger.waiting else []
-            try:
-                yield ledger, now
-            finally:
-                if ledger.waiting:
-                    granted += self._grant(ledger, now)
-                events, ledger.events = ledger.events, []
-                for notify in granted:
-                    notify()
-        if events and self._observers:
-            self._tell(events)
+        events: list[Event] = []
+        try:
+            with self._lock:
+                ledger, now = self._ledger, self._now()
+                while self.dropped:
+                    ledger.release(self.dropped.popleft(), now, neutral=True)
+                # Whoever waits goes first, before this call and after what it has freed.
+                granted = self._grant(ledger, now) if ledger.waiting else []
+                try:
+                    yield ledger, now
+                finally:
+                    if ledger.waiting:
+                        granted += self._grant(ledger, now)
+                    events, ledger.events = ledger.events, []
+                    for notify in granted:
+                        notify()
+        finally:
+            if events and self._observers:
+                self._tell(events)
+
+    def _now(self) -> float:
+        """Return the time; while the clock steps back it stands still, then goes on from there."""
+        read = self._clock()
+        if read < self._last:
+            self._behind_s += self._last - read
+        self._last = read
+        return read + self._behind_s
 
     def _grant(self, ledger: Ledger, now: float) -> list[Callable[[], object]]:
         """Give leases to those who wait and can have one; return how to tell them."""
@@ -110,13 +127,13 @@ class Roster:
 
     # -- membership ------------------------------------------------------------
 
-    def _ring_of(self, states: Iterable[EndpointState]) -> Members:
-        return Members(states, virtual_nodes=self._placement.virtual_nodes, seed=self._seed)
+    def _ring_of(self, members: Iterable[tuple[EndpointState, Endpoint]]) -> Members:
+        return Members(members, virtual_nodes=self._placement.virtual_nodes, seed=self._seed)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The endpoints, in the order given."""
-        return tuple(state.endpoint for state in self._members.states)
+        return self._members.endpoints
 
     def set_endpoints(self, endpoints: Iterable[Endpoint | str]) -> None:
         """Replace the list. Endpoints that stay keep their accounting and their prefixes.
@@ -127,23 +144,23 @@ class Roster:
         checked = check_endpoints(endpoints)
         with self._change:
             old = {state.endpoint.id: state for state in self._members.states}
-            states = []
+            pairs = []
             for endpoint in checked:
                 state = old.get(endpoint.id)
                 if state is None or state.endpoint.url != endpoint.url:
                     state = EndpointState(endpoint)  # another server: nothing known of it holds
-                state.endpoint = endpoint
-                states.append(state)
-            members = self._ring_of(states)  # outside the lock: it takes milliseconds
+                pairs.append((state, endpoint))
+            members = self._ring_of(pairs)  # outside the lock: it takes milliseconds
             with self._locked() as (ledger, _):
                 joined, left = ledger.swap(members)
                 self._members = members
-                ledger.events.append(
-                    MembershipChanged(
-                        joined=tuple(state.endpoint.id for state in joined),
-                        left=tuple(state.endpoint.id for state in left),
+                if joined or left:
+                    ledger.events.append(
+                        MembershipChanged(
+                            joined=tuple(state.endpoint.id for state in joined),
+                            left=tuple(state.endpoint.id for state in left),
+                        )
                     )
-                )
         if joined or left:
             log.info("endpoints joined: %d, left: %d", len(joined), len(left))
 
@@ -167,11 +184,20 @@ class Roster:
         """
         with self._change:
             gone = self._find(endpoint)
-            rest = [s.endpoint for s in self._members.states if s is not gone]
-            self.set_endpoints(rest)
+            self.set_endpoints([e for e in self.endpoints if e.id != gone.endpoint.id])
 
     def _find(self, endpoint: Endpoint | str) -> EndpointState:
         return self._members.find(endpoint.id if isinstance(endpoint, Endpoint) else endpoint)
+
+    def _ids(self, names: Iterable[Endpoint | str]) -> frozenset[str]:
+        """Return the ids of those endpoints that are known under these names."""
+        found = set()
+        for name in (names,) if isinstance(names, str | Endpoint) else names:
+            try:
+                found.add(self._find(name).endpoint.id)
+            except UnknownEndpointError:
+                continue
+        return frozenset(found)
 
     def start_drain(self, endpoint: Endpoint | str) -> None:
         """Send an endpoint no new requests; ``readmit`` takes that back.
@@ -219,9 +245,21 @@ class Roster:
         """Take what engines report of themselves, by endpoint id or URL.
 
         Reports of endpoints that are not (or no longer) here are ignored.
+
+        Raises:
+            ConfigurationError: It is no mapping of ids or URLs to :class:`EngineLoad`.
         """
+        if not isinstance(loads, Mapping):
+            raise ConfigurationError(
+                f"report_load() was given a {type(loads).__name__}; it needs a mapping: "
+                "{id: EngineLoad(waiting=2)}"
+            )
         found = []
         for name, load in loads.items():
+            if not isinstance(load, EngineLoad):
+                raise ConfigurationError(
+                    f"report_load({{{name!r}: {load!r}}}) needs an EngineLoad for each endpoint"
+                )
             try:
                 found.append((self._find(name), load))
             except UnknownEndpointError:
@@ -250,7 +288,33 @@ class Roster:
         self._lock = threading.Lock()
         self._change = threading.RLock()
         self.dropped.clear()
+        if not self._seeded:
+            self._random.seed()  # else all children would break ties alike
         self._ledger.forked()
+
+
+def _check_settings(
+    placement: object,
+    health: object,
+    peers: object,
+    seed: object,
+    observers: object,
+    clock: object,
+) -> None:
+    if isinstance(placement, type) or not callable(getattr(placement, "start", None)):
+        raise refusal("Router", "placement", placement, "an instance such as Nested() or Fixed()")
+    if not isinstance(health, HealthPolicy):
+        raise refusal("Router", "health", health, "a HealthPolicy(), or None for the default")
+    if peers is not None and (type(peers) is not int or peers < 1):
+        raise refusal("Router", "peers", peers, "an int, 1 or greater, or None if not known")
+    if seed is not None and type(seed) is not int:
+        raise refusal("Router", "seed", seed, "an int, or None")
+    for observer in observers if isinstance(observers, tuple) else (None,):
+        if not callable(getattr(observer, "on_event", None)):
+            rule = "a list of objects with a method on_event(event)"
+            raise refusal("Router", "observers", observers, rule)
+    if not callable(clock):
+        raise refusal("Router", "clock", clock, "a function that returns seconds")
 
 
 _rosters: weakref.WeakSet[Roster] = weakref.WeakSet()

@@ -6,7 +6,8 @@ observers. Inside it a request is placed and counted, or its end is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -126,8 +127,7 @@ class RouterCore(Roster):
             Saturated: Every eligible endpoint is at its ``max_in_flight``.
         """
         prompt = self.read(body, path=path, headers=headers, session=session)
-        groups = self._members.groups(prompt.model)
-        with self._locked() as (ledger, now):
+        with self._placing(prompt) as (ledger, now, groups):
             return self._place(ledger, prompt, groups, now, _NONE).decision()
 
     def explain(
@@ -140,8 +140,7 @@ class RouterCore(Roster):
     ) -> Explanation:
         """Return where a request would go now, and why; prints as text. Takes what route takes."""
         prompt = self.read(body, path=path, headers=headers, session=session)
-        groups = self._members.groups(prompt.model)
-        with self._locked() as (ledger, now):
+        with self._placing(prompt) as (ledger, now, groups):
             placed = self._place(ledger, prompt, groups, now, _NONE)
             shares, seen = ledger.policy.shares(placed.ask)
             return explanation(placed.ask, placed.decision(), shares, seen)
@@ -162,24 +161,35 @@ class RouterCore(Roster):
             path: The request's path.
             headers: The request's headers.
             session: Keeps requests together whatever their text.
-            exclude: Ids of endpoints that were tried already.
+            exclude: Ids or URLs of endpoints that were tried already; others than there are, are
+                ignored.
 
         Raises:
             Saturated: Every eligible endpoint is excluded or at its ``max_in_flight``.
         """
         prompt = self.read(body, path=path, headers=headers, session=session)
-        return self.lease(prompt, exclude=frozenset(exclude))
+        return self.lease(prompt, exclude=self._ids(exclude))
 
     def lease(self, prompt: Prompt, *, exclude: frozenset[str] = _NONE) -> Lease:
         """Do what :meth:`acquire` does, for a prompt that is read already."""
-        groups = self._members.groups(prompt.model)
-        with self._locked() as (ledger, now):
+        with self._placing(prompt) as (ledger, now, groups):
             placed = self._place(ledger, prompt, groups, now, exclude)
             decision = placed.decision()
             loan = ledger.lend(placed, counted=not exclude)
             if self._observers:
                 ledger.events.append(RequestSent(decision=decision, retry=bool(exclude)))
         return Lease(self, loan, decision)
+
+    @contextmanager
+    def _placing(self, prompt: Prompt) -> Iterator[tuple[Ledger, float, Sequence[Group]]]:
+        """Take the lock with the groups that may serve a prompt, which are made outside of it."""
+        while True:
+            members = self._members
+            groups = members.groups(prompt.model)
+            with self._locked() as (ledger, now):
+                if ledger.members is members:  # else they have changed meanwhile
+                    yield ledger, now, groups
+                    return
 
     @staticmethod
     def _place(

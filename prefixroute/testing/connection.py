@@ -11,11 +11,12 @@ import h11
 
 from prefixroute.testing.clock import Clock
 from prefixroute.testing.replica import Replica
-from prefixroute.testing.wire import Action, Data, Drop, Head, Hold, ReceivedRequest, Script, Wait
+from prefixroute.testing.wire import Action, Data, Drop, Head, Hold, ReceivedRequest, Script
 
 __all__ = ["Connection"]
 
 _HOLD_S = 0.01
+_BATCH = 256
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -104,11 +105,8 @@ class Connection(asyncio.Protocol):
 
     def _read(self) -> None:
         try:
-            while self._script is None:
-                event = self._http.next_event()
-                if event is h11.NEED_DATA or event is h11.PAUSED:
-                    return
-                match event:
+            while self._script is None and not self._transport.is_closing():
+                match event := self._http.next_event():
                     case h11.Request():
                         self._request = event
                         self._body = []
@@ -119,7 +117,6 @@ class Connection(asyncio.Protocol):
                     case h11.EndOfMessage():
                         self._begin()
                     case _:
-                        self._transport.close()
                         return
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint
@@ -155,9 +152,9 @@ class Connection(asyncio.Protocol):
         self._pump()
 
     def _pump(self) -> None:
-        """Do the steps that are due, and set a timer for the next one."""
+        """Do the steps that are due, and see to it that the next one is done in time."""
         self._timer = None
-        if self._script is None:
+        if self._script is None or self._is_paused:
             return
         written: list[bytes] = []
         try:
@@ -167,14 +164,29 @@ class Connection(asyncio.Protocol):
             raise
         if written:
             self._transport.write(b"".join(written))
-        if isinstance(last, Drop):
-            self._drop(last)
-        elif last is None:
-            self._finish()
+        match last:
+            case None:
+                self._finish()
+            case Drop():
+                self._drop(last)
+            case Hold():
+                self._timer = self._loop.call_later(_HOLD_S, self._pump)
+            case _:
+                self._due = last
+                delay_s = self._clock.pause(last.at_s).sleep_s
+                self._timer = self._loop.call_later(delay_s, self._pump)
 
     def _steps(self, script: Script, written: list[bytes]) -> Action | None:
-        """Do the steps that are due; the first that isn't, or the Drop, or None at the end."""
-        while not self._is_paused:
+        """Do a batch of steps that are due.
+
+        Args:
+            script: Gives the steps, after the one left over from the last time.
+            written: Takes what is to be sent.
+
+        Returns:
+            The step that is not done yet, or None at the end.
+        """
+        while True:
             action = self._due or next(script, None)
             self._due = None
             match action:
@@ -182,12 +194,8 @@ class Connection(asyncio.Protocol):
                     written.append(_sent(self._http, h11.EndOfMessage()))
                     return None
                 case Hold():
-                    self._timer = self._loop.call_later(_HOLD_S, self._pump)
                     return action
-            delay_s = self._clock.pause(action.at_s).sleep_s
-            if delay_s > 0:
-                self._due = action
-                self._timer = self._loop.call_later(delay_s, self._pump)
+            if len(written) >= _BATCH or self._clock.pause(action.at_s).sleep_s > 0:
                 return action
             match action:
                 case Head():
@@ -201,9 +209,6 @@ class Connection(asyncio.Protocol):
                     written.append(_sent(self._http, h11.Data(data=data)))
                 case Drop():
                     return action
-                case Wait():
-                    pass
-        return Wait(0.0)
 
     def _finish(self) -> None:
         self._script = None
@@ -213,10 +218,11 @@ class Connection(asyncio.Protocol):
             return
         self._http.start_next_cycle()
         self._await_request()
-        self._read()
+        if self._http.trailing_data[0]:
+            self._loop.call_soon(self._read)
 
     def _drop(self, drop: Drop) -> None:
-        if not drop.reset:
+        if not drop.reset or self._transport.is_closing():
             self._transport.close()
         elif self._transport.get_write_buffer_size():
             # A reset throws away what is still to be sent; so does abort().

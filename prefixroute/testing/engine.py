@@ -285,11 +285,9 @@ class Engine:
         admission = running.admission
         left_s = admission.first_token_at_s - max(now_s, admission.start_at_s)
         if left_s <= 0:
-            step_s = admission.decode_s_per_token
-            tokens = admission.completion_tokens
-            if step_s > 0:
-                tokens = min(tokens, 1 + int((now_s - admission.first_token_at_s) / step_s))
-            self._completion_tokens += tokens
+            decode_s = admission.done_at_s - admission.first_token_at_s
+            share = (now_s - admission.first_token_at_s) / decode_s
+            self._completion_tokens += 1 + round(share * (admission.completion_tokens - 1))
             return
         self._busy_until_s = max(now_s, self._busy_until_s - left_s)
         computed = 1 - left_s / (admission.first_token_at_s - admission.start_at_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefixroute.core.prompt import Prompt
@@ -13,8 +13,11 @@ __all__ = [
     "ANTHROPIC_TOOL",
     "CHAT",
     "IMAGE",
+    "MAKERS",
     "TOOL",
+    "Body",
     "chat",
+    "completion",
     "key",
     "keys_differ",
     "read",
@@ -49,6 +52,15 @@ def user(content: object) -> Body:
 def chat(*messages: object, **fields: object) -> Body:
     """Return the body of a chat."""
     return {"model": "m", "messages": list(messages), **fields}
+
+
+def completion(prompt: object) -> Body:
+    """Return the body of a completion."""
+    return {"prompt": prompt}
+
+
+MAKERS: tuple[Callable[[str], Body], ...] = (lambda text: chat(user(text)), completion)
+"""How a text becomes a body that has little else in it."""
 
 
 def read(body: Any, **how: Any) -> Prompt:

@@ -111,19 +111,24 @@ def install(log: Log = print) -> Install:
         if done := installed():
             log(f"already there: {done.server.parent.parent}")
             return done
-        for leftover in cache.glob("work-*"):  # of an interrupted run: we hold the lock
-            shutil.rmtree(leftover)
+        _clean(cache)
         work = Path(tempfile.mkdtemp(prefix="work-", dir=cache))
         try:
             _assemble(work, log)
             _publish(work / "llama", cache / "llama")
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            _clean(cache)
     done = installed()
     if done is None:
         raise SetupError(f"{cache / 'llama'} was written but can't be read back: is the disk full?")
     log(f"done: {done.server.parent.parent}")
     return done
+
+
+def _clean(cache: Path) -> None:
+    """Removes what this run and interrupted ones worked with; only for who holds the lock."""
+    for work in cache.glob("work-*"):
+        shutil.rmtree(work, ignore_errors=True)  # a step of a killed run may still be writing
 
 
 def _assemble(work: Path, log: Log) -> None:

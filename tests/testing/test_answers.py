@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixroute.testing import EngineModel, RenderedPrompt
@@ -32,6 +32,7 @@ def test_the_same_prompt_has_the_same_answer() -> None:
     assert len({text(b"a"), text(b"b"), text(b"a", seed=1)}) == 3
 
 
+@settings(deadline=None)
 @given(
     st.none() | st.integers(1, 50),
     st.integers(0, 50),

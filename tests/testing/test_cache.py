@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixroute.testing.cache import BlockCache, extend_chain
@@ -30,6 +30,7 @@ def test_a_chain_can_be_extended() -> None:
     assert start + extend_chain(start[-1], b"ccdd", 2) == chain_of(b"aabbccdd")
 
 
+@settings(deadline=None)
 @given(st.lists(texts, max_size=30), texts, st.integers(0, 10))
 def test_it_keeps_the_most_recent_blocks_and_the_starts_of_chains_longest(
     touched: list[bytes], asked: bytes, capacity: int
@@ -52,6 +53,7 @@ def test_it_keeps_the_most_recent_blocks_and_the_starts_of_chains_longest(
     assert hit == 0 or any(one[:hit] == chain[:hit] for one in inserted)
 
 
+@settings(deadline=None)
 @given(st.lists(texts, min_size=1, max_size=30), st.integers(1, 10))
 def test_no_block_is_kept_without_its_parent(touched: list[bytes], capacity: int) -> None:
     cache = BlockCache(capacity)

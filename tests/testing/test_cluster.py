@@ -53,7 +53,7 @@ def test_sizes() -> None:
     ],
 )
 def test_nonsense_is_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match="must|don't make"):
+    with pytest.raises(ValueError, match=r"must|don't make"):
         make()
 
 
@@ -67,7 +67,7 @@ def test_each_replica_has_its_own_cache() -> None:
     texts = [post(cluster, index).json()["choices"][0] for index in (0, 1, 0)]
     assert texts[0] == texts[1] == texts[2]
     hits = [one.hit_rate for one in cluster.stats()]
-    assert hits[0] > 0.4
+    assert hits[0] > 0.3
     assert hits[1] == 0.0
     assert cluster.hit_rate == pytest.approx(hits[0] * 2 / 3)
 

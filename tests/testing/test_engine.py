@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixroute.testing import Engine, EngineModel, RenderedPrompt
@@ -190,6 +190,7 @@ steps = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(steps, st.integers(1, 3), st.integers(0, 12))
 def test_whatever_happens_the_promises_hold(
     taken: list[tuple[float, str, int, bool]], max_running: int, cache_blocks: int
@@ -219,6 +220,7 @@ def test_whatever_happens_the_promises_hold(
     assert 0.0 <= end.hit_rate <= 1.0
 
 
+@settings(deadline=None)
 @given(steps, st.integers(1, 3))
 def test_without_cancellations_no_more_run_than_may(
     taken: list[tuple[float, str, int, bool]], max_running: int

@@ -218,6 +218,14 @@ def test_an_error_as_first_event(
 
 
 @over_libraries
+def test_slow_headers_of_a_stream(setup: Make, library: ModuleType) -> None:
+    with setup(library) as on:
+        on.cluster.fail(0, SlowHeaders(delay_s=1.5))
+        assert on.post(stream=True).text.endswith("[DONE]\n\n")
+        assert on.cluster.now_s == 1.5
+
+
+@over_libraries
 def test_slow_headers_and_hanging(setup: Make, library: ModuleType) -> None:
     with setup(library) as on:
         on.cluster.fail(0, SlowHeaders(delay_s=1.5), times=1)
@@ -226,7 +234,7 @@ def test_slow_headers_and_hanging(setup: Make, library: ModuleType) -> None:
         assert on.cluster.now_s >= before_s + 1.5
         on.cluster.fail(0, Hang(), times=1)
         with on.fails_with("ReadTimeout"):
-            on.client.post(on.url + PATH, json=chat(), timeout=0.05)
+            on.client.post(on.url + PATH, json=chat(), timeout=library.Timeout(5, read=0.05))
         on.cluster.heal()
         assert on.post().status_code == 200
 

@@ -132,6 +132,70 @@ def test_tool_calls(client: httpx.Client, choice: object, expected: str) -> None
     assert "".join(call["function"]["arguments"] for call in rest) == "{}"
 
 
+JSON_SCHEMA = {"type": "json_schema", "name": "x", "schema": {"type": "array"}}
+FLAT_TOOL = {"type": "function", "name": "one", "parameters": {}, "input_schema": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/responses", {"text": {"format": JSON_SCHEMA}}),
+        ("/v1/messages", {"output_config": {"format": JSON_SCHEMA}}),
+        ("/v1/messages", {"output_format": JSON_SCHEMA}),
+    ],
+)
+def test_json_answers_of_the_other_apis(
+    client: httpx.Client, path: str, fields: dict[str, Any]
+) -> None:
+    body = {**chat(max_tokens=50), "input": "Hi", **fields}
+    content = client.post(path, json=body).json()
+    message = content["output"][0] if "output" in content else content
+    assert message["content"][0]["text"] == "[]"
+
+
+def test_a_json_object_of_responses(client: httpx.Client) -> None:
+    body = {"input": "Hi", "text": {"format": {"type": "json_object"}}}
+    reply = client.post("/v1/responses", json=body).json()
+    assert reply["output"][0]["content"][0]["text"] == "{}"
+
+
+@pytest.mark.parametrize(
+    ("path", "choice"),
+    [
+        ("/v1/chat/completions", {"type": "function", "function": {"name": "none"}}),
+        ("/v1/responses", {"type": "function", "name": "none"}),
+        ("/v1/messages", {"type": "tool", "name": "none"}),
+    ],
+)
+def test_a_tool_that_is_not_there(client: httpx.Client, path: str, choice: object) -> None:
+    tools = [{**FLAT_TOOL, **TOOLS[0]}]
+    body = {**chat(max_tokens=50, tools=tools, tool_choice=choice), "input": "Hi"}
+    response = client.post(path, json=body)
+    assert response.status_code == 400
+    assert "tool_choice" in response.json()["error"]["message"]
+
+
+def test_a_tool_call_that_is_cut(client: httpx.Client) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": "x" * 99}}, "required": ["a"]}
+    tools = [{"name": "one", "input_schema": schema}]
+    body = chat(max_tokens=2, tools=tools, tool_choice={"type": "any"})
+    reply = client.post("/v1/messages", json=body).json()
+    assert (reply["stop_reason"], reply["content"][0]["input"]) == ("max_tokens", {})
+
+
+def test_a_completion_stream_with_usage(client: httpx.Client) -> None:
+    body = {"prompt": "a", "stream": True, "stream_options": {"include_usage": True}}
+    *_, last, done = events(client.post("/v1/completions", json=body))
+    assert (last["choices"], last["usage"]["completion_tokens"], done) == ([], 8, "[DONE]")
+
+
+def test_a_cancelled_embedding_frees_the_engine(cluster: FakeCluster) -> None:
+    with httpx.Client(transport=cluster.transport()) as client, pytest.raises(httpx.ReadTimeout):
+        client.post(cluster.urls[0] + "/embeddings", json={"input": "a"}, timeout=0.001)
+    stats = cluster.stats()[0]
+    assert (stats.running, stats.cancelled) == (0, 1)
+
+
 def test_completions_of_every_kind_of_prompt(client: httpx.Client) -> None:
     for prompt, count in (("x", 1), (["a", "b"], 2), ([1, 2, 3], 1), ([[1, 2], [3]], 2)):
         body = client.post("/v1/completions", json={"prompt": prompt}).json()

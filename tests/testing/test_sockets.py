@@ -72,10 +72,10 @@ def test_urls_replies_and_reuse(library: ModuleType) -> None:
 @over_libraries
 def test_idle_connections_are_closed_after_keep_alive(library: ModuleType) -> None:
     cluster = FakeCluster(1, model=INSTANT, time_scale=0)
-    with cluster.serve(keep_alive_s=0.05) as urls, library.Client() as client:
+    with cluster.serve(keep_alive_s=0.2) as urls, library.Client() as client:
         client.post(urls[0] + PATH, json=chat())
         client.post(urls[0] + PATH, json=chat())
-        time.sleep(0.15)
+        time.sleep(0.35)
         client.post(urls[0] + PATH, json=chat())
         assert [one.reused_connection for one in cluster.requests] == [False, True, False]
         with connected(urls[0]) as raw:
@@ -83,9 +83,9 @@ def test_idle_connections_are_closed_after_keep_alive(library: ModuleType) -> No
 
 
 def test_keep_alive_does_not_cut_a_slow_reply() -> None:
-    model = EngineModel(output_tokens=10, decode_s_per_token=0.02)
+    model = EngineModel(output_tokens=15, decode_s_per_token=0.02)
     cluster = FakeCluster(1, model=model)
-    with cluster.serve(keep_alive_s=0.05) as urls, httpx.Client() as client:
+    with cluster.serve(keep_alive_s=0.1) as urls, httpx.Client() as client:
         assert client.post(urls[0] + PATH, json=chat(stream=True)).text.endswith("[DONE]\n\n")
 
 
@@ -129,7 +129,7 @@ def test_a_client_that_goes_away_frees_the_engine(library: ModuleType) -> None:
             assert cluster.stats()[0].running == 1
         eventually(lambda: cluster.stats()[0].running == 0)
         with pytest.raises(library.ReadTimeout):
-            client.post(url, json=chat(), timeout=0.02)
+            client.post(url, json=chat(), timeout=library.Timeout(5, read=0.02))
         eventually(lambda: cluster.stats()[0].cancelled == 2)
 
 
@@ -155,17 +155,17 @@ def test_many_streams_at_once() -> None:
 
 
 def test_events_come_one_by_one_in_time() -> None:
-    model = EngineModel(output_tokens=6, decode_s_per_token=0.03, request_overhead_s=0.05)
+    model = EngineModel(output_tokens=6, decode_s_per_token=0.05, request_overhead_s=0.3)
     cluster = FakeCluster(1, model=model)
     with cluster.serve() as urls, httpx.Client() as client:
         began = time.monotonic()
         with client.stream("POST", urls[0] + PATH, json=chat(stream=True)) as response:
             headers_after_s = time.monotonic() - began
             times = [time.monotonic() - began for _ in response.iter_raw()]
-    assert headers_after_s < 0.05
-    assert times[0] >= 0.05
-    assert times[-1] >= 0.05 + 5 * 0.03
-    assert len(times) >= 4
+    assert headers_after_s < 0.3
+    assert times[0] >= 0.3
+    assert times[-1] >= 0.3 + 5 * 0.05
+    assert len(times) >= 3
 
 
 def test_a_growing_cluster() -> None:
@@ -190,16 +190,14 @@ def test_a_replica_that_refuses_from_the_start() -> None:
 
 
 def test_a_reader_that_is_slow_gets_everything() -> None:
-    model = EngineModel(output_tokens=20_000, decode_s_per_token=0, context_tokens=100_000)
+    model = EngineModel(output_tokens=8000, bytes_per_token=1500, decode_s_per_token=0)
     cluster = FakeCluster(1, model=model, time_scale=0)
-    with cluster.serve() as urls, httpx.Client() as client:
-        total = 0
-        with client.stream("POST", urls[0] + PATH, json=chat(stream=True)) as response:
-            for count, part in enumerate(response.iter_raw()):
-                total += part.count(b"\n\n")
-                if count < 5:
-                    time.sleep(0.01)
-    assert total == 20_000 + 3
+    with cluster.serve() as urls, socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(address(urls[0]))
+        raw.sendall(request_bytes(b'{"prompt": "a", "stream": true}', b"connection: close"))
+        time.sleep(0.1)
+        assert received(raw).count(b"data: ") == 8000 + 2
 
 
 def test_pipelined_requests_are_answered_in_order() -> None:

@@ -36,6 +36,12 @@ from tests.testing.support import (
 PATH = "/chat/completions"
 
 
+async def all_admitted(cluster: FakeCluster, count: int) -> None:
+    with anyio.fail_after(5):
+        while cluster.stats()[0].requests < count:  # noqa: ASYNC110 - stats have no event
+            await anyio.sleep(0.001)
+
+
 @over_libraries
 @over_modes
 def test_a_document_and_a_stream(library: ModuleType, mode: str) -> None:
@@ -227,7 +233,7 @@ def test_an_async_body(library: ModuleType, backend: str) -> None:
 @over_backends
 def test_many_at_once_wait_in_the_queue(library: ModuleType, backend: str) -> None:
     model = EngineModel(request_overhead_s=1.0, output_tokens=1)
-    cluster = FakeCluster(1, model=model, time_scale=0.005)
+    cluster = FakeCluster(1, model=model, time_scale=0.01)
 
     async def main() -> None:
         async with library.AsyncClient(transport=cluster.async_transport(), timeout=None) as client:
@@ -239,10 +245,10 @@ def test_many_at_once_wait_in_the_queue(library: ModuleType, backend: str) -> No
             async with anyio.create_task_group() as group:
                 for number in range(20):
                     group.start_soon(call, number)
-                await anyio.sleep(0.03)
+                await all_admitted(cluster, 20)
                 stats = cluster.stats()[0]
                 assert stats.running == 1
-                assert stats.waiting > 5
+                assert stats.waiting > 1
 
     run(backend, main)
     stats = cluster.stats()[0]
@@ -264,9 +270,7 @@ def test_cancelling_frees_the_engine(library: ModuleType, backend: str) -> None:
             async with anyio.create_task_group() as group:
                 for _ in range(50):
                     group.start_soon(call)
-                with anyio.fail_after(5):
-                    while cluster.stats()[0].requests < 50:  # noqa: ASYNC110 - stats have no event
-                        await anyio.sleep(0.001)
+                await all_admitted(cluster, 50)
                 assert cluster.stats()[0].running == 1
                 group.cancel_scope.cancel()
 
@@ -307,7 +311,13 @@ def test_a_reply_that_is_dropped_unread_frees_the_engine(library: ModuleType) ->
 @over_modes
 def test_a_dying_replica_breaks_its_streams(library: ModuleType, mode: str) -> None:
     cluster = FakeCluster(1, model=EngineModel(output_tokens=2000), time_scale=0.1)
-    killer = threading.Timer(0.05, cluster.stop, [0])
+
+    def kill() -> None:
+        eventually(lambda: cluster.stats()[0].running == 1)
+        time.sleep(0.02)
+        cluster.stop(0)
+
+    killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(library.RemoteProtocolError, match="without sending complete"):
         Caller(cluster, library, mode).post(cluster.urls[0] + PATH, json=chat(stream=True))

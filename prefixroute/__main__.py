@@ -1,0 +1,5 @@
+"""``python -m prefixroute``."""
+
+from prefixroute.cli import main
+
+main()

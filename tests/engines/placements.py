@@ -1,0 +1,42 @@
+"""The workload through the product: an OpenAI client, a router, and one placement after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openai import OpenAI
+
+from prefixroute import Fixed, Nested, Placement, Random, RoundRobin, Router
+from tests.engines.chat import openai_chat
+from tests.engines.llama import LlamaReplicas
+from tests.engines.workload import WorkloadResult, WorkloadSpec, run_workload
+
+PLACEMENTS: Mapping[str, Placement] = {
+    "random": Random(),
+    "round robin": RoundRobin(),
+    "fixed": Fixed(),
+    "nested": Nested(),
+}
+
+
+def endpoint_of(extensions: Mapping[str, Any]) -> str:
+    """Who answered, as the router noted it on the response."""
+    return str(extensions["prefixroute"].endpoint.id)
+
+
+def run_placement(
+    replicas: LlamaReplicas, placement: Placement, spec: WorkloadSpec
+) -> WorkloadResult:
+    """Sends the workload through a new router; the caches are empty before."""
+    replicas.clear()
+    with (
+        Router(list(replicas.urls), placement=placement, seed=spec.seed) as router,
+        OpenAI(api_key="-") as plain,
+        router.wrap(plain) as client,
+    ):
+        result = run_workload(
+            lambda messages: openai_chat(client, messages, endpoint_of=endpoint_of), spec
+        )
+        assert router.stats().in_flight == 0
+        return result
