@@ -50,7 +50,7 @@ _TEXT_TYPES: Final = (None, "text", "input_text", "output_text")
 _MEDIA_TYPES: Final = ("file", "input_file", "document", "media")
 _MEDIA_WORDS: Final = ("image", "audio", "video", "screenshot")
 _BLOCK_KEYS: Final = frozenset({"content", "source", "output", "function"})
-_BILLING_HEADER: Final = re.compile(r"\s*x-anthropic-billing-header\b[^\n]*\n?", re.IGNORECASE)
+_BILLING_HEADER: Final = re.compile(r"\s{0,64}x-anthropic-billing-header\b[^\n]*\n?", re.IGNORECASE)
 _HEAD_FIELDS: Final = ((b"r", "role"), (b"n", "name"), (b"i", "tool_call_id"))
 _TAIL_FIELDS: Final = (
     (b"c", "tool_calls"),
@@ -245,7 +245,7 @@ def _block_parts(block: Json, nesting: int = 0) -> list[Part]:
         inner = block.get(key)
         if isinstance(inner, str | list) or (isinstance(inner, dict) and "type" in inner):
             single = isinstance(inner, dict)
-            outer = canonical_json({**_without_cache_control(block), key: {} if single else None})
+            outer = canonical_json(_without_cache_control({**block, key: {} if single else []}))
             parts = _content_parts([inner] if single else inner, nesting + 1)
             return [(b"o", outer, len(outer)), *parts, (b"e", b"", 0)]
     return [json_part(block)]

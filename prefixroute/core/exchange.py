@@ -2,12 +2,14 @@
 
 A driver runs it::
 
-    step = next(script)            # Send, Discard, Wait or WaitForCapacity
-    step = script.send(outcome)    # Responded or Failed for a Send; None for the others
+    exchange = Exchange(core, prompt, failover, digest=...)
+    script = exchange.run()
+    step = next(script)            # Send, Keep, Wait or WaitForCapacity
+    step = script.send(outcome)    # Responded or Failed for a Send, Responded for a Keep, or None
     StopIteration.value            # an Answer
 
-The sync and the async driver in ``transports`` are a few lines each; whatever is decided is
-decided here.
+and calls :meth:`Exchange.stop` if it is cancelled, or raises, on the way. The sync and the async
+driver in ``transports`` are a few lines each; whatever is decided is decided here.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from prefixroute.core.decision import Decision
-from prefixroute.core.failover import Failover
+from prefixroute.core.failover import Failover, Rounds
 from prefixroute.core.lease import Lease
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.waiters import Waiter
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "Discard",
     "Exchange",
     "Failed",
     "Failure",
+    "Keep",
+    "Outcome",
     "Responded",
+    "Script",
     "Send",
     "Step",
     "Wait",
@@ -44,17 +48,19 @@ R = TypeVar("R")
 
 _SERVER_ERROR: Final = 500
 _NOT_FOUND: Final = 404
-_LONGEST_WAIT_S: Final = 60.0
-"""Between rounds, whatever a Retry-After says; the strategies may wait longer."""
 
 
 class Failure(Enum):
     """How an attempt ended without a response."""
 
     NOT_CONNECTED = "not_connected"
+    """Nothing was sent."""
     STALE = "stale"
+    """The peer had closed an idle connection before it saw the request."""
     SENT = "sent"
+    """The request may have reached the endpoint."""
     NOT_OURS = "not_ours"
+    """It says nothing about the endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +71,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard(Generic[R]):
-    """Close a response that nobody will read."""
+class Keep(Generic[R]):
+    """Read a refusal's short body and give its connection back; answer with what has it.
 
-    response: R
+    It may still become the answer of the call, but must hold nothing while others are tried.
+    """
+
+    refusal: Responded[R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class WaitForCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Responded(Generic[R]):
-    """The endpoint answered; its body is not read yet.
+    """The endpoint answered.
 
     ``retry_after_s`` is what its headers ask for, seconds; ``None``: nothing.
     """
@@ -122,7 +131,7 @@ class Answer(Generic[R]):
     waited: bool = False
 
 
-Step: TypeAlias = Send | Discard[R] | Wait | WaitForCapacity
+Step: TypeAlias = Send | Keep[R] | Wait | WaitForCapacity
 Outcome: TypeAlias = Responded[R] | Failed | None
 Script: TypeAlias = Generator[Step[R], Outcome[R], Answer[R]]
 
@@ -134,8 +143,11 @@ class Exchange(Generic[R]):
         core: The router.
         prompt: What is to be placed.
         failover: When to try again.
-        max_attempts: The most distinct endpoints; 1 for a body that can be sent only once.
-        digest: Returns a digest of the request, to count the 500s of one request once.
+        digest: Returns a digest of the request, to count the 500s of one request once; ``None``:
+            the request cannot be told from others.
+        once: The call gets one attempt: its body can be sent only once, or its caller tries again
+            itself.
+        resendable: The body can be sent again over another connection.
     """
 
     def __init__(
@@ -144,80 +156,102 @@ class Exchange(Generic[R]):
         prompt: Prompt,
         failover: Failover,
         *,
-        max_attempts: int,
-        digest: Callable[[], int],
+        digest: Callable[[], int | None],
+        once: bool = False,
+        resendable: bool = True,
     ) -> None:
         self._core, self._prompt, self._failover = core, prompt, failover
-        self._max_attempts, self._digest = max_attempts, digest
-        self._round: set[str] = set()  # tried in this round
-        self._errors: list[tuple[str, Exception | int]] = []
-        self._last: Responded[R] | None = None
-        self._decision: Decision | None = None  # of that response
+        self._digest, self._once, self._resendable = digest, once, resendable
+        self._tried: set[str] = set()  # in this round
+        self._going_on = False  # another endpoint is to be tried in this round
+        self._attempts: list[tuple[str, Exception | int]] = []
+        self._last: Responded[R] | None = None  # refusal that is kept
+        self._decision: Decision | None = None  # of that one
         self._last_error: Exception | None = None
-        self._rounds = 0
-        self._started = core.now()
+        self._rounds = Rounds(failover, core.now(), once=once)
         self._open: Lease | None = None
+        self._waiter: Waiter | None = None
 
     def run(self) -> Script[R]:
         """Yield steps until the call is answered.
 
         Raises:
             Exception: The HTTP library's own error when no endpoint answered; its cause, an
-                ``AttemptsFailed``, lists the attempts if there were several.
+                ``AttemptsFailed``, lists the attempts.
         """
         self._core.count_call()
-        try:
-            while True:
-                lease = yield from self._lease()
-                if lease is None:
-                    if not self._errors:
-                        return Answer(None, None)
-                else:
-                    answer = yield from self._attempt(lease)
-                    if answer is not None:
-                        return answer
-                    if self._may_go_on():
-                        continue
-                if not (yield from self._next_round()):
-                    return self._give_up()
-        finally:
-            if self._open is not None:  # the driver was cancelled, or raised
-                self._open.abandon()
+        while True:
+            lease = yield from self._lease()
+            if lease is not None:
+                answer = yield from self._attempt(lease)
+                if answer is not None:
+                    return answer
+                if self._going_on:
+                    continue
+            elif not self._attempts:
+                return Answer(None, None)
+            if not (yield from self._next_round()):
+                return self._give_up()
+
+    def stop(self) -> None:
+        """Let go of whatever the call holds: its driver was cancelled, or raised.
+
+        Takes the router's lock, so a finalizer must not call it: what a collected call held is
+        released with the lease itself.
+        """
+        waiter, self._waiter = self._waiter, None
+        lease, self._open = self._open, None
+        if waiter is not None:
+            lease = self._core.unqueue(waiter)
+        if lease is not None:
+            lease.abandon()
+
+    # -- where to ----------------------------------------------------------------
 
     def _lease(self) -> Generator[Step[R], Outcome[R], Lease | None]:
+        tried = frozenset(self._tried)
         try:
-            self._open = self._core.lease(self._prompt, exclude=frozenset(self._round))
+            self._open = self._core.lease(self._prompt, exclude=tried)
         except Saturated:
-            if self._errors:
+            self._waiter = self._core.queue(self._prompt, exclude=tried)
+            if self._waiter is None:  # nobody is left to wait for
                 return None
-            self._open = yield from self._queue()
+            yield WaitForCapacity(self._waiter, self._failover.queue_timeout_s)
+            self._open = self._core.unqueue(self._waiter)
+            self._waiter = None
         return self._open
 
-    def _queue(self) -> Generator[Step[R], Outcome[R], Lease | None]:
-        """Wait in order for an endpoint that may take one more request."""
-        waiter = self._core.queue(self._prompt)
-        try:
-            yield WaitForCapacity(waiter, self._failover.queue_timeout_s)
-        except BaseException:
-            lease = self._core.unqueue(waiter)
-            if lease is not None:
-                lease.abandon()
-            raise
-        return self._core.unqueue(waiter)
+    def _may_go_on(self) -> bool:
+        most = min(self._failover.max_attempts, len(self._core.endpoints))
+        return not self._once and len(self._tried) < most and self._core.may_retry()
+
+    def _next_round(self) -> Generator[Step[R], Outcome[R], bool]:
+        """Wait as the user's strategies say and start over; ``False``: they say stop."""
+        if not (self._rounds.may_follow and self._core.may_retry()):
+            return False
+        last = self._last
+        asked_s = None if last is None else last.retry_after_s
+        wait_s = self._rounds.next_in_s(self._core.now(), self._last_error, asked_s)
+        if wait_s is None:
+            return False
+        yield Wait(wait_s)
+        self._tried.clear()
+        return True
+
+    # -- one attempt ---------------------------------------------------------------
 
     def _attempt(self, lease: Lease) -> Generator[Step[R], Outcome[R], Answer[R] | None]:
-        """Send once; return the answer, or ``None`` to go on elsewhere."""
-        endpoint_id = lease.endpoint.id
+        """Send once; return the answer, or ``None`` to try elsewhere."""
         outcome = yield Send(lease)
-        if isinstance(outcome, Failed) and outcome.failure is Failure.STALE:
+        stale = isinstance(outcome, Failed) and outcome.failure is Failure.STALE
+        if stale and self._resendable:
             outcome = yield Send(lease)  # the peer had closed an idle connection: not its fault
-        self._round.add(endpoint_id)
+            stale = False
+        self._tried.add(lease.endpoint.id)
         if isinstance(outcome, Responded):
             return (yield from self._responded(lease, outcome))
         if outcome is not None:
-            self._failed(lease, outcome)
-            self._errors.append((endpoint_id, outcome.error))
-            self._last_error = outcome.error
+            self._failed(lease, outcome, stale=stale)
         return None
 
     def _responded(
@@ -230,71 +264,50 @@ class Exchange(Generic[R]):
         elif status >= _SERVER_ERROR or elsewhere:
             digest = self._digest() if status == _SERVER_ERROR else None
             lease.failed(status=status, retry_after_s=outcome.retry_after_s, digest=digest)
+        if elsewhere:
+            self._going_on = self._may_go_on()
+            elsewhere = self._going_on or (status != _NOT_FOUND and self._rounds.may_follow)
         if not elsewhere:
             self._open = None  # released when the response ends
-            yield from self._discard()
-            return Answer(outcome.response, lease, lease.decision, waited=self._rounds > 0)
-        yield from self._discard()
-        self._last, self._decision = outcome, lease.decision
-        self._errors.append((lease.endpoint.id, status))
-        self._close(lease)
-        return None
-
-    def _failed(self, lease: Lease, outcome: Failed) -> None:
-        """Note a failure; raise what must not be tried elsewhere."""
-        match outcome.failure:
-            case Failure.NOT_OURS:
-                self._open = None
-                lease.abandon()
-                raise outcome.error
-            case Failure.NOT_CONNECTED:
-                lease.failed(outcome.error)
-                self._close(lease)
-            case Failure.SENT | Failure.STALE:
-                lease.failed(outcome.error)
-                self._close(lease)
-                if not self._failover.replay_sent:
-                    raise outcome.error
-
-    def _close(self, lease: Lease) -> None:
+            return Answer(outcome.response, lease, lease.decision, waited=self._rounds.count > 0)
+        self._attempts.append((lease.endpoint.id, status))
+        kept = yield Keep(outcome)
+        if isinstance(kept, Responded):
+            self._last, self._decision = kept, lease.decision
         self._open = None
         lease.release()
+        return None
 
-    def _discard(self) -> Generator[Step[R], Outcome[R], None]:
-        if self._last is not None:
-            response, self._last = self._last.response, None
-            yield Discard(response)
+    def _failed(self, lease: Lease, outcome: Failed, *, stale: bool) -> None:
+        """Note a failure; raise what must not be tried elsewhere."""
+        error, failure = outcome.error, outcome.failure
+        if failure is Failure.NOT_OURS:
+            self._open = None
+            lease.abandon()
+            raise error
+        self._attempts.append((lease.endpoint.id, error))
+        self._last_error = error
+        self._open = None
+        if stale:
+            lease.abandon()
+        else:
+            lease.failed(error)
+            lease.release()
+        if failure is not Failure.NOT_CONNECTED and not self._failover.replay_sent:
+            self._raise(error)
+        self._going_on = self._may_go_on()
 
-    def _may_go_on(self) -> bool:
-        return len(self._round) < self._max_attempts and self._core.may_retry()
-
-    def _next_round(self) -> Generator[Step[R], Outcome[R], bool]:
-        """Wait as the user's strategies say and start over; ``False``: they say stop."""
-        failover = self._failover
-        if failover.stop is None or self._max_attempts == 1 or not self._errors:
-            return False
-        from tenacity import RetryCallState  # noqa: PLC0415 - only who waits pays for it
-
-        self._rounds += 1
-        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
-        state.attempt_number = self._rounds
-        state.start_time, state.outcome_timestamp = self._started, self._core.now()
-        if failover.stop(state):
-            return False
-        seconds = failover.wait(state) if failover.wait is not None else 0.0
-        if self._last is not None and self._last.retry_after_s is not None:
-            seconds = max(seconds, min(_LONGEST_WAIT_S, self._last.retry_after_s))
-        state.upcoming_sleep = seconds
-        yield Wait(seconds)
-        self._round.clear()
-        return self._core.may_retry()
+    # -- the end -------------------------------------------------------------------
 
     def _give_up(self) -> Answer[R]:
         if self._last is not None:
-            return Answer(self._last.response, None, self._decision, waited=self._rounds > 0)
-        failed = AttemptsFailed(self._errors)
+            waited = self._rounds.count > 0
+            return Answer(self._last.response, None, self._decision, waited=waited)
         if self._last_error is None:
-            raise failed
-        if len(self._errors) > 1:
-            raise self._last_error from failed
-        raise self._last_error
+            raise AttemptsFailed(self._attempts)
+        self._raise(self._last_error)
+
+    def _raise(self, error: Exception) -> NoReturn:
+        attempts = AttemptsFailed(self._attempts)
+        attempts.__cause__ = error.__cause__
+        raise error from attempts

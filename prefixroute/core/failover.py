@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from prefixroute.errors import ConfigurationError
+from prefixroute.core.checks import check_int, check_number, refusal
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-__all__ = ["Failover", "RetryBudget"]
+__all__ = ["Failover", "RetryBudget", "Rounds"]
 
 DEFAULT_STATUSES: Final = frozenset({429, 502, 503, 504})
+
+_LONGEST_WAIT_S: Final = 60.0
+"""Between rounds, whatever a Retry-After says; the strategies may wait longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +52,28 @@ class Failover:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise ConfigurationError(
-                f"Failover(max_attempts={self.max_attempts!r}) must be an int, 1 or greater; "
-                "1 never tries elsewhere"
-            )
-        object.__setattr__(self, "statuses", frozenset(self.statuses))
-        for status in self.statuses:
-            if type(status) is not int or not 400 <= status <= 599:
-                raise ConfigurationError(
-                    f"Failover(statuses=...{status!r}...) must hold HTTP error statuses, 400-599"
-                )
+        check_int("Failover", "max_attempts", self.max_attempts, 1)
+        object.__setattr__(self, "statuses", self._checked_statuses())
         for name in ("queue_timeout_s", "budget_share", "budget_per_minute"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigurationError(
-                    f"Failover({name}={value!r}) must be a finite number, 0 or greater"
+            value = check_number("Failover", name, getattr(self, name))
+            object.__setattr__(self, name, value)
+        for name in ("stop", "wait"):
+            strategy = getattr(self, name)
+            if not (strategy is None or callable(strategy)) or isinstance(strategy, type):
+                raise refusal(
+                    "Failover", name, strategy, f"a strategy of tenacity's, {name}_..., or None"
                 )
+        if type(self.replay_sent) is not bool:
+            raise refusal("Failover", "replay_sent", self.replay_sent, "True or False")
+
+    def _checked_statuses(self) -> frozenset[int]:
+        rule = "a collection of HTTP error statuses, 400-599, such as {429, 503}"
+        if isinstance(self.statuses, str | bytes) or not isinstance(self.statuses, Iterable):
+            raise refusal("Failover", "statuses", self.statuses, rule)
+        statuses = list(self.statuses)
+        if not all(isinstance(status, int) and 400 <= status <= 599 for status in statuses):
+            raise refusal("Failover", "statuses", statuses, rule)
+        return frozenset(int(status) for status in statuses)
 
 
 class RetryBudget:
@@ -107,3 +115,54 @@ class RetryBudget:
             return False
         self._tries -= 1.0
         return True
+
+
+class Rounds:
+    """The rounds over the candidates of one call, and the waits between them.
+
+    Args:
+        failover: Has the strategies.
+        started: When the call began, seconds.
+        once: There is one attempt, and so no further round.
+
+    Attributes:
+        count: Waits so far.
+        may_follow: Whether a further round is possible at all.
+    """
+
+    __slots__ = ("_failover", "_started", "count", "may_follow")
+
+    def __init__(self, failover: Failover, started: float, *, once: bool) -> None:
+        self._failover, self._started = failover, started
+        self.count = 0
+        self.may_follow = not once and failover.stop is not None
+
+    def next_in_s(
+        self, now: float, error: Exception | None, asked_s: float | None
+    ) -> float | None:
+        """Return how long to wait before the next round, seconds; ``None``: stop here.
+
+        Args:
+            now: Seconds.
+            error: What the round ended with, for strategies that look at it.
+            asked_s: What the last refusal's Retry-After asks for, seconds.
+        """
+        from tenacity import RetryCallState  # noqa: PLC0415 - only who waits pays for it
+
+        failover = self._failover
+        if failover.stop is None:
+            return None
+        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
+        if error is not None:
+            state.set_exception((type(error), error, error.__traceback__))
+        else:
+            state.set_result(None)
+        state.attempt_number = self.count + 1
+        state.start_time, state.outcome_timestamp = self._started, now
+        seconds = failover.wait(state) if failover.wait is not None else 0.0
+        seconds = max(seconds, min(_LONGEST_WAIT_S, asked_s or 0.0))
+        state.upcoming_sleep = seconds
+        if failover.stop(state):
+            return None
+        self.count += 1
+        return seconds

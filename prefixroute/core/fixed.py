@@ -6,7 +6,6 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
-from typing import ClassVar
 
 from prefixroute.core.checks import check_int
 from prefixroute.core.decision import Reason
@@ -125,7 +124,10 @@ class FixedPolicy(StatelessPolicy):
 class _Baseline:
     """A placement that does not look at the prompt; for comparison and as a holdout."""
 
-    virtual_nodes: ClassVar[int] = 1
+    @property
+    def virtual_nodes(self) -> int:
+        """One: there is no ring to walk."""
+        return 1
 
     @property
     def cut(self) -> Cut:

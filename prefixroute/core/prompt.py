@@ -41,7 +41,8 @@ class Cut:
 
     Args:
         block_bytes: Length of a block, bytes; doubles every 64 blocks.
-        window_bytes: If given, the chain is one key: root and first message, cut to this length.
+        window_bytes: If given, the chain is one key: system prompt and first message, cut to this
+            length, and whole what stands before them (model, salts, tools); or the session.
 
     Raises:
         ConfigurationError: A length that is no int or below 1.

@@ -224,13 +224,14 @@ class RouterCore(Roster):
         with self._locked() as (_, now):
             return self._budget.take(now)
 
-    def queue(self, prompt: Prompt) -> Waiter:
-        """Put a call into the queue for an endpoint with room."""
-        waiter = Waiter(prompt)
-        self._members.groups(prompt.model)  # made now, outside the lock
-        with self._locked() as (ledger, _):
-            ledger.waiting.append(waiter)
-        return waiter
+    def queue(self, prompt: Prompt, *, exclude: frozenset[str] = _NONE) -> Waiter | None:
+        """Put a call into the queue for an endpoint with room; ``None``: all are excluded."""
+        waiter = Waiter(prompt, exclude)
+        with self._placing(prompt) as (ledger, _, groups):
+            left = any(s.endpoint.id not in exclude for group in groups for s in group.states)
+            if left:
+                ledger.waiting.append(waiter)
+        return waiter if left else None
 
     def unqueue(self, waiter: Waiter) -> Lease | None:
         """Take a call out of the queue; return the lease that it was given, if it was."""
@@ -246,20 +247,20 @@ class RouterCore(Roster):
 
     def _grant(self, ledger: Ledger, now: float) -> list[Callable[[], object]]:
         granted: list[Callable[[], object]] = []
-        full: set[int] = set()  # groups that had no room for somebody before
+        full: set[tuple[int, frozenset[str]]] = set()  # what had no room for somebody before
         for waiter in list(ledger.waiting):
-            groups = self._members.groups(waiter.prompt.model)
-            if id(groups) in full:
+            groups, tried = self._members.groups(waiter.prompt.model), waiter.exclude
+            if (id(groups), tried) in full:
                 continue
-            placed = ledger.place(waiter.prompt, groups, now, _NONE)
+            placed = ledger.place(waiter.prompt, groups, now, tried)
             if placed is None:
-                full.add(id(groups))
+                full.add((id(groups), tried))
                 continue
             ledger.waiting.remove(waiter)
             decision = placed.decision()
-            lease = Lease(self, ledger.lend(placed, counted=True), decision)
+            lease = Lease(self, ledger.lend(placed, counted=not tried), decision)
             if self._observers:
-                ledger.events.append(RequestSent(decision=decision, retry=False))
+                ledger.events.append(RequestSent(decision=decision, retry=bool(tried)))
             granted.append(partial(waiter.grant, lease))
         return granted
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prefixroute.core.prompt import Prompt
@@ -18,12 +19,13 @@ class Waiter:
 
     Args:
         prompt: What is to be placed.
+        exclude: Ids of endpoints that were tried already.
     """
 
-    __slots__ = ("_notify", "lease", "prompt")
+    __slots__ = ("_notify", "exclude", "lease", "prompt")
 
-    def __init__(self, prompt: Prompt) -> None:
-        self.prompt = prompt
+    def __init__(self, prompt: Prompt, exclude: frozenset[str] = frozenset()) -> None:
+        self.prompt, self.exclude = prompt, exclude
         self.lease: Lease | None = None
         self._notify: Callable[[], object] | None = None
 
@@ -31,10 +33,14 @@ class Waiter:
         """Have ``notify`` called, from any thread, once there is a lease; at once if there is."""
         self._notify = notify
         if self.lease is not None:
-            notify()
+            self._tell()
 
     def grant(self, lease: Lease) -> None:
         """Give the lease."""
         self.lease = lease
+        self._tell()
+
+    def _tell(self) -> None:
         if self._notify is not None:
-            self._notify()
+            with suppress(RuntimeError):  # its event loop has ended: whoever waited is gone
+                self._notify()

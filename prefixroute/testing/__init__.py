@@ -1,6 +1,6 @@
 """Simulated engines, to test an application or a router without a GPU.
 
-    from prefixroute.testing import EngineModel, FakeCluster, RateLimited
+    from prefixroute.testing import EngineModel, FakeCluster, Hang, RateLimited
 
     cluster = FakeCluster(4, model=EngineModel(output_tokens=32), time_scale=0)
     http = httpx.Client(transport=cluster.transport())           # or async_transport()

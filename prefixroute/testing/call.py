@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import cast
 
 from prefixroute.testing.clock import Clock, Pause
-from prefixroute.testing.faults import Refuse
+from prefixroute.testing.faults import Fault, Refuse
 from prefixroute.testing.libraries import AnyRequest, library_error, library_of
 from prefixroute.testing.replica import Replica
 from prefixroute.testing.wire import Data, Drop, Head, Hold, ReceivedRequest, Script
@@ -66,6 +66,10 @@ class Call:
         self._clock = clock
         self._idle = idle
         self._script: Script | None = None
+        self._fault: Fault | None = None
+        self._is_reused = False
+        self._lives, self._eras = replica.lives, replica.eras
+        self._silent_since_s = 0.0
         timeouts = request.extensions.get("timeout")
         limit = timeouts.get("read") if isinstance(timeouts, Mapping) else None
         self._read_limit_s = limit if isinstance(limit, int | float) else None

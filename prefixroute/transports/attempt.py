@@ -1,4 +1,4 @@
-"""From the caller's request to the one that is sent to an endpoint."""
+"""From the caller's request to the one that is sent to an endpoint, and the way back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEY_HEADERS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _HOST: Final = b"host"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _parts(url: str) -> UrlParts:
     return split_url(url)
 
@@ -34,64 +34,75 @@ def attempt_request(library: Library, request: Any, endpoint: Endpoint) -> Any:
     The body and every header are passed on as they are, but for URL, Host and, where the endpoint
     has its own, the key.
     """
-    raw_path = request.url.raw_path.decode("ascii")
-    url = _target(library, endpoint.url, raw_path)
-    headers = [pair for pair in request.headers.raw if pair[0].lower() != _HOST]
-    if endpoint.api_key is not None or _own_key(endpoint):
-        used = [name for name, _ in headers if name.lower() in _KEY_HEADERS]
-        headers = [pair for pair in headers if pair[0].lower() not in _KEY_HEADERS]
-        if endpoint.api_key is not None:
-            headers.append(_key_header(endpoint, used))
-    if endpoint.headers:
-        own = {name.lower().encode("latin-1") for name in endpoint.headers}
-        headers = [pair for pair in headers if pair[0].lower() not in own]
-        headers += [(k.encode("latin-1"), v.encode()) for k, v in endpoint.headers.items()]
+    url = _target(library, endpoint.url, request.url.raw_path.decode("ascii"))
     made = library.module.Request(
         request.method,
         url,
-        headers=[(b"Host", _parts(endpoint.url).netloc.encode("ascii")), *headers],
+        headers=_headers(request.headers.raw, url, endpoint),
         stream=request.stream,
-        extensions=dict(request.extensions),
+        extensions=request.extensions,
     )
+    timeouts = request.extensions.get("timeout")
+    if isinstance(timeouts, dict):
+        made.extensions["timeout"] = dict(timeouts)  # its own: see ``Call.hasten``
     if endpoint.prepare is not None:
+        if isinstance(request.stream, library.module.ByteStream):
+            made.read()  # a signature may cover the body
         endpoint.prepare(made)
     return made
 
 
-def _own_key(endpoint: Endpoint) -> bool:
-    """Whether the endpoint's own headers carry a key, so that the caller's must not be sent."""
-    return any(
-        name.lower().encode("latin-1", "replace") in _KEY_HEADERS for name in endpoint.headers
-    )
+def _headers(
+    given: list[tuple[bytes, bytes]], url: Any, endpoint: Endpoint
+) -> list[tuple[bytes, bytes]]:
+    dropped = {_HOST}
+    own = [(name.encode("latin-1"), value.encode()) for name, value in endpoint.headers.items()]
+    dropped.update(name.lower() for name, _ in own)
+    if endpoint.api_key is not None:
+        own.append(_key_header(endpoint, given))
+        dropped.add(own[-1][0].lower())
+    if not dropped.isdisjoint(_KEY_HEADERS) or endpoint.api_key is not None:
+        dropped |= _KEY_HEADERS  # whichever way it authorises, the caller's key is not for it
+    kept = [pair for pair in given if pair[0].lower() not in dropped]
+    return [(b"Host", url.netloc), *kept, *own]
 
 
-def _key_header(endpoint: Endpoint, used: list[bytes]) -> tuple[bytes, bytes]:
+def _key_header(endpoint: Endpoint, given: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
     key = endpoint.api_key() if callable(endpoint.api_key) else endpoint.api_key
-    name = (endpoint.auth_header or "").encode("latin-1") or (used[0] if used else b"Authorization")
-    bearer = name.lower() == b"authorization" and " " not in str(key)
-    return name, (f"Bearer {key}" if bearer else str(key)).encode()
+    key = str(key).strip()  # one that was read from a file ends with its line
+    if endpoint.auth_header is not None:
+        name = endpoint.auth_header.encode("latin-1")
+    else:  # the one that the caller used
+        used = (name for name, _ in given if name.lower() in _KEY_HEADERS)
+        name = next(used, b"Authorization")
+    bearer = name.lower() == b"authorization" and " " not in key
+    return name, (f"Bearer {key}" if bearer else key).encode()
 
 
-def caller_location(location: str, endpoint: Endpoint) -> str | None:
-    """Return a redirect's target as the caller may follow it; ``None``: to another origin.
+def caller_location(location: str, sent: Any, endpoint: Endpoint, asked: Any) -> str | None:
+    """Return a redirect's target as the caller may follow it; ``None``: it must not be.
 
     A redirect to the endpoint itself is turned into one to the placeholder, so that it is routed
     again; one to anywhere else would carry keys and prompts to a stranger.
+
+    Args:
+        location: The header.
+        sent: The URL that was redirected.
+        endpoint: Who answered.
+        asked: The URL that the caller asked for.
     """
-    if "://" not in location and not location.startswith("//"):
-        return location
-    parts = _parts(endpoint.url)
-    scheme, _, rest = location.partition("://")
-    netloc, slash, path = rest.partition("/")
-    if scheme.lower() != parts.scheme or netloc.lower() not in _spellings(parts):
+    try:
+        target = sent.join(location)
+    except Exception:  # noqa: BLE001 - whatever the library cannot read
         return None
-    path = slash + path
-    if parts.path and path.startswith(parts.path + "/"):
+    if (target.scheme, target.host, target.port) != (sent.scheme, sent.host, sent.port):
+        return None
+    parts = _parts(endpoint.url)
+    path = target.raw_path.decode("ascii")
+    if path.startswith(f"{parts.path}/"):
         path = "/v1" + path[len(parts.path) :]
-    return f"https://{PLACEHOLDER_HOST}{path or '/'}"
-
-
-def _spellings(parts: UrlParts) -> set[str]:
-    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    bare = parts.netloc if parts.port is None else parts.netloc.rpartition(":")[0]
-    return {parts.netloc, f"{bare}:{port}"}
+    elif path.startswith(f"{parts.root}/"):
+        path = path[len(parts.root) :]
+    else:
+        return None  # outside of what routing can name
+    return str(asked.copy_with(raw_path=path.encode("ascii")))

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
-from prefixroute.core.exchange import Answer, Exchange, Failed, Failure, Responded, Script
+from prefixroute.core.exchange import Answer, Exchange, Failed, Failure, Responded
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
-from prefixroute.core.prompt import Prompt
 from prefixroute.core.router import RouterCore
+from prefixroute.transports.asked import retry_after_s
 from prefixroute.transports.attempt import attempt_request, caller_location
 from prefixroute.transports.library import Library
 from prefixroute.transports.replies import Watch, stream_types
+from prefixroute.transports.wire import Wire
 
-__all__ = ["Call", "is_buffered", "is_replayable"]
+__all__ = ["Attempt", "Call", "Refusal", "Reply", "is_buffered", "is_replayable"]
 
 _REPLAYABLE: Final = frozenset({"ByteStream", "MultipartStream"})
 _LARGEST_BUFFERED: Final = 64 * 2**20
-_STALE_WITHIN_S: Final = 0.25
-_LONGEST_WAIT_S: Final = 3600.0
+_LARGEST_REFUSAL: Final = 2**20
+_READ_REFUSAL_S: Final = 5.0
+_OF_THE_WIRE: Final = ("content-length", "content-encoding", "transfer-encoding")
+_KEPT_IDS: Final = ("/responses", "/conversations")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try: the request as it is sent, and what watches how far it gets."""
+
+    request: Any
+    wire: Wire
+
+
+@dataclass(slots=True)
+class Reply:
+    """An endpoint's response, and the request that it answers."""
+
+    response: Any
+    request: Any
 
 
 class Call:
@@ -31,109 +48,111 @@ class Call:
     Args:
         core: The router.
         library: The one that the request is of.
-        request: The caller's request; its body is read where it can be read twice.
+        request: The caller's request; its body is in memory if it can be sent twice.
         asynchronous: Which of the two shells runs it.
     """
 
     def __init__(
-        self,
-        core: RouterCore,
-        library: Library,
-        request: Any,
-        *,
-        asynchronous: bool,
+        self, core: RouterCore, library: Library, request: Any, *, asynchronous: bool
     ) -> None:
         self._core, self.library, self.request = core, library, request
         self._asynchronous = asynchronous
-        headers = request.headers
-        self._body: bytes | None = getattr(request, "_content", None)
-        self.prompt = self._read(headers)
+        self._body: bytes | None = request.content if is_buffered(request) else None
+        self._path: str = request.url.path
+        self._prompt = core.read(self._body, path=self._path, headers=request.headers)
 
-    def _read(self, headers: Any) -> Prompt:
-        path = self.request.url.path
-        if self.request.method != "POST" or self._body is None:
-            return Prompt()
-        return self._core.read(self._body, path=path, headers=headers)
-
-    def script(self) -> Script[Any]:
+    def exchange(self) -> Exchange[Reply]:
         """Return the exchange that answers this call."""
-        failover = self._core.failover
-        attempts = failover.max_attempts
-        if self._body is None or self._retried_by_caller():
-            attempts = 1
-        exchange: Exchange[Any] = Exchange(
-            self._core, self.prompt, failover, max_attempts=attempts, digest=self._digest
+        return Exchange(
+            self._core,
+            self._prompt,
+            self._core.failover,
+            digest=self._digest,
+            once=self._body is None or self._retried_by_caller(),
+            resendable=self._body is not None,
         )
-        return exchange.run()
 
     def _retried_by_caller(self) -> bool:
-        count = self.request.headers.get("x-stainless-retry-count", "")
+        count = self.request.headers.get("x-stainless-retry-count", "0")
         return count.isascii() and count.isdigit() and int(count[:9]) > 0
 
-    def _digest(self) -> int:
-        return digest64(self._body or b"")
+    def _digest(self) -> int | None:
+        if not self._body:
+            return None
+        return digest64(b"%s\0%s" % (self._path.encode("utf-8", "replace"), self._body))
 
     # -- one attempt -----------------------------------------------------------
 
-    def attempt(self, lease: Lease) -> tuple[Any, Wire]:
-        """Return the request to send, and what watches how far it gets."""
+    def attempt(self, lease: Lease) -> Attempt:
+        """Return the request to send to the endpoint of a lease."""
         made = attempt_request(self.library, self.request, lease.endpoint)
         wire = Wire(made.extensions.get("trace"), asynchronous=self._asynchronous)
         made.extensions["trace"] = wire.trace
-        return made, wire
+        return Attempt(made, wire)
 
-    def responded(self, response: Any) -> Responded[Any]:
+    def responded(self, response: Any, attempt: Attempt) -> Responded[Reply]:
         """Return the outcome of an attempt that was answered."""
-        seconds = None
-        if response.status_code >= 400:
-            seconds = retry_after_s(response.headers, self._core.wall_clock)
-        return Responded(response, response.status_code, seconds)
+        status, asked = response.status_code, None
+        if status >= 400:
+            asked = retry_after_s(response.headers, self._core.wall_clock)
+        return Responded(Reply(response, attempt.request), status, asked)
 
-    def failed(self, error: Exception, wire: Wire) -> Failed:
+    def failed(self, error: Exception, attempt: Attempt) -> Failed:
         """Return the outcome of an attempt that was not answered."""
-        failure = self.library.failure(error, stale=wire.stale)
-        if failure is not Failure.NOT_OURS:
+        if self.library.is_request_error(error):
             error.request = self.request  # type: ignore[attr-defined]  # not the one with a key
-        return Failed(error, failure)
+        return Failed(error, self.library.failure(error, stale=attempt.wire.stale))
 
     # -- the answer --------------------------------------------------------------
 
-    def answer(self, answer: Answer[Any]) -> Any:
+    def answer(self, answer: Answer[Reply]) -> Any:
         """Return the response for the caller: the endpoint's, its body watched."""
         if answer.response is None:
             return self._saturated(answer.retry_after_s)
-        response, lease = answer.response, answer.lease
+        inner, lease = answer.response.response, answer.lease
+        given, stream = self._body_of(inner)
+        response = self.library.module.Response(
+            inner.status_code,
+            headers=given,
+            stream=stream if lease is None else self._watched(given, stream, lease),
+            extensions={**inner.extensions, "prefixroute": answer.decision},
+        )
         headers = response.headers
         if "set-cookie" in headers:  # a jar would send it to every endpoint
             del headers["set-cookie"]
         if answer.waited:
             headers["x-should-retry"] = "false"
-        extensions = dict(response.extensions)
-        stream = response.stream
-        extensions["prefixroute"] = answer.decision
-        if lease is not None:
-            if "location" in headers and 300 <= response.status_code < 400:
-                self._redirect(headers, lease)
-            stream = self._watched(response, lease)
-        return self.library.module.Response(
-            response.status_code, headers=headers, stream=stream, extensions=extensions
-        )
+        if lease is not None and "location" in headers and 300 <= inner.status_code < 400:
+            self._redirect(headers, answer.response, lease)
+        return response
 
-    def _redirect(self, headers: Any, lease: Lease) -> None:
-        location = caller_location(headers["location"], lease.endpoint)
+    def _redirect(self, headers: Any, reply: Reply, lease: Lease) -> None:
+        sent = reply.request.url
+        location = caller_location(headers["location"], sent, lease.endpoint, self.request.url)
         del headers["location"]
         if location is not None:
             headers["location"] = location
 
-    def _watched(self, response: Any, lease: Lease) -> Any:
+    def _body_of(self, inner: Any) -> tuple[Any, Any]:
+        """Return headers and stream of a response that an inner transport may have read itself."""
+        module, headers = self.library.module, inner.headers
+        if not inner.is_stream_consumed or isinstance(inner.stream, module.ByteStream):
+            return headers, inner.stream
+        headers = headers.copy()
+        for name in _OF_THE_WIRE:
+            headers.pop(name, None)
+        return headers, module.ByteStream(inner.content)  # which is decoded
+
+    def _watched(self, headers: Any, stream: Any, lease: Lease) -> Any:
         watch = Watch(
             lease,
-            events=response.headers.get("content-type", "").startswith("text/event-stream"),
-            encoding=response.headers.get("content-encoding", "").lower(),
-            keep_id=self.request.url.path.rstrip("/").endswith("/responses"),
+            kind=headers.get("content-type", "").lower(),
+            encoding=headers.get("content-encoding", "").strip().lower(),
+            keep_id=self._path.rstrip("/").endswith(_KEPT_IDS),
+            digest=self._digest,
         )
         sync, asynchronous = stream_types(self.library)
-        return (asynchronous if self._asynchronous else sync)(response.stream, watch)
+        return (asynchronous if self._asynchronous else sync)(stream, watch)
 
     def _saturated(self, retry_after: float) -> Any:
         return self.library.module.Response(
@@ -149,47 +168,52 @@ class Call:
         )
 
 
-class Wire:
-    """Watches how far an attempt got, through the library's trace extension.
+class Refusal:
+    """Reads what an endpoint said when it refused, so that its connection is free again.
+
+    Bounded in bytes and time: what is longer, or slower, is left out.
 
     Args:
-        inner: The caller's own trace function, which goes on being called.
-        asynchronous: Whether trace functions are awaited.
+        library: Of the reply.
+        refusal: Its body is not read yet.
     """
 
-    __slots__ = ("_inner", "_opened", "_written_at", "trace")
+    def __init__(self, library: Library, refusal: Responded[Reply]) -> None:
+        self._library, self._refusal = library, refusal
+        self._chunks: list[bytes] | None = []
+        self._size = 0
+        self._deadline = time.monotonic() + _READ_REFUSAL_S
+        timeouts = refusal.response.request.extensions.get("timeout")
+        if isinstance(timeouts, dict):
+            read_s = timeouts.get("read")
+            timeouts["read"] = min(_READ_REFUSAL_S, read_s if read_s else _READ_REFUSAL_S)
 
-    def __init__(self, inner: Callable[..., Any] | None, *, asynchronous: bool) -> None:
-        self._inner = inner
-        self._opened = False
-        self._written_at: float | None = None
-        self.trace = self._atrace if asynchronous else self._trace
+    def take(self, chunk: bytes) -> bool:
+        """Take the next bytes; ``False``: it is enough."""
+        self._size += len(chunk)
+        if self._size > _LARGEST_REFUSAL or time.monotonic() > self._deadline:
+            self._chunks = None
+        elif self._chunks is not None:
+            self._chunks.append(chunk)
+        return self._chunks is not None
 
-    def _note(self, name: str) -> None:
-        if name.startswith(("connection.connect", "connection.start_tls")):
-            self._opened = True
-        elif ".send_request_" in name:
-            self._written_at = time.monotonic()
+    def broke(self) -> None:
+        """Note that the body broke off."""
+        self._chunks = None
 
-    def _trace(self, name: str, info: dict[str, Any]) -> None:
-        self._note(name)
-        if self._inner is not None:
-            self._inner(name, info)
-
-    async def _atrace(self, name: str, info: dict[str, Any]) -> None:
-        self._note(name)
-        if self._inner is not None:
-            await self._inner(name, info)
-
-    @property
-    def stale(self) -> bool:
-        """Whether the attempt wrote to an idle connection, and only just now."""
-        written = self._written_at
-        return (
-            not self._opened
-            and written is not None
-            and time.monotonic() - written <= _STALE_WITHIN_S
+    def kept(self) -> Responded[Reply]:
+        """Return the refusal with its body in memory."""
+        refusal, module = self._refusal, self._library.module
+        response, request = refusal.response.response, refusal.response.request
+        headers = response.headers.copy()
+        if self._chunks is None:
+            for name in _OF_THE_WIRE:
+                headers.pop(name, None)
+        content = module.ByteStream(b"".join(self._chunks or ()))
+        kept = module.Response(
+            response.status_code, headers=headers, stream=content, extensions=response.extensions
         )
+        return Responded(Reply(kept, request), refusal.status, refusal.retry_after_s)
 
 
 def is_replayable(request: Any) -> bool:
@@ -203,26 +227,3 @@ def is_replayable(request: Any) -> bool:
 def is_buffered(request: Any) -> bool:
     """Return whether a request's body is in memory already."""
     return hasattr(request, "_content")
-
-
-def retry_after_s(headers: Any, wall_clock: Callable[[], float]) -> float | None:
-    """Return what a response asks to wait, seconds, 0 to an hour; ``None``: nothing readable.
-
-    Knows ``retry-after-ms``, and ``Retry-After`` as seconds and as an HTTP date (RFC 9110, 10.2.3).
-    """
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * unit
-        except ValueError:
-            if unit != 1.0:
-                continue
-            try:
-                seconds = parsedate_to_datetime(value).timestamp() - wall_clock()
-            except (ValueError, OverflowError, TypeError):
-                continue
-        if not math.isnan(seconds):
-            return min(_LONGEST_WAIT_S, max(0.0, seconds))
-    return None

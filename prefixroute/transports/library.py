@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from prefixroute.core.exchange import Failure
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["Library", "LibraryName", "library_named", "library_of"]
+__all__ = ["Library", "LibraryName", "library_named", "library_of", "library_or_none"]
 
 LibraryName: TypeAlias = Literal["httpx", "httpx2"]
 _NAMES: Final = ("httpx", "httpx2")
@@ -49,6 +49,10 @@ class Library:
             return Failure.STALE
         return Failure.SENT if isinstance(error, self._sent) else Failure.NOT_OURS
 
+    def is_request_error(self, error: Exception) -> bool:
+        """Return whether an error carries the request that it is about."""
+        return isinstance(error, self.module.RequestError)
+
 
 @cache
 def library_named(name: str) -> Library:
@@ -67,16 +71,25 @@ def library_named(name: str) -> Library:
         ) from None
 
 
+@cache
+def library_or_none(kind: type) -> Library | None:
+    """Return the library that a class of request, transport or client belongs to, if to one."""
+    for base in kind.__mro__:
+        name = base.__module__.partition(".")[0]
+        if name in _NAMES:
+            return library_named(name)
+    return None
+
+
 def library_of(kind: type) -> Library:
     """Return the library that a class of request, transport or client belongs to.
 
     Raises:
         ConfigurationError: It is of neither.
     """
-    for base in kind.__mro__:
-        name = base.__module__.partition(".")[0]
-        if name in _NAMES:
-            return library_named(name)
-    raise ConfigurationError(
-        f"{kind.__module__}.{kind.__qualname__} is of neither httpx nor httpx2"
-    )
+    library = library_or_none(kind)
+    if library is None:
+        raise ConfigurationError(
+            f"{kind.__module__}.{kind.__qualname__} is of neither httpx nor httpx2"
+        )
+    return library

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, Protocol
 
 from prefixroute.core.lease import Lease, is_transport_error
-from prefixroute.core.usage import ReplyReader
+from prefixroute.core.reply import ReplyReader
 from prefixroute.transports.library import Library
 
 __all__ = ["Watch", "stream_types"]
@@ -20,63 +21,100 @@ _SERVER_ERROR: Final = 500
 class Watch:
     """What is done with a reply's bytes, whoever iterates over them.
 
+    Nothing in here raises: what cannot be read is passed on unread.
+
     Args:
         lease: Released when the body ends, however it ends.
-        events: The body is a stream of server-sent events.
+        kind: Content-Type; only JSON and server-sent events are read.
         encoding: Content-Encoding; only the router's own reading decodes it.
         keep_id: The reply's id is to be remembered for requests that continue it.
+        digest: Returns a digest of the request, to count its errors once.
     """
 
-    __slots__ = ("_inflate", "_keep_id", "_lease", "_reader", "_told_error", "_told_first")
+    __slots__ = ("_digest", "_inflate", "_keep_id", "_lease", "_reader", "_told")
 
-    def __init__(self, lease: Lease, *, events: bool, encoding: str, keep_id: bool) -> None:
-        self._lease = lease
-        self._keep_id = keep_id
-        self._reader = (
-            ReplyReader(events=events) if encoding in ("", "identity", *_INFLATE) else None
-        )
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        kind: str,
+        encoding: str,
+        keep_id: bool,
+        digest: Callable[[], int | None],
+    ) -> None:
+        self._lease, self._keep_id, self._digest = lease, keep_id, digest
+        self._reader: ReplyReader | None = None
+        events = kind.startswith("text/event-stream")
+        if encoding in ("", "identity", *_INFLATE) and (events or not kind or "json" in kind):
+            self._reader = ReplyReader(events=events)
         bits = _INFLATE.get(encoding)
         self._inflate = zlib.decompressobj(bits).decompress if bits is not None else None
-        self._told_first = self._told_error = not events
+        self._told = not events
 
     def feed(self, chunk: bytes) -> None:
-        """Read the next bytes; never raises."""
+        """Read the next bytes."""
         reader = self._reader
         if reader is None:
             return
-        if self._inflate is not None:
-            try:
-                chunk = self._inflate(chunk)
-            except zlib.error:
-                self._reader = None  # the caller's own decoding will say so
-                return
-        reader.feed(chunk)
-        if not self._told_first and reader.first_token:
-            self._told_first = self._told_error = True
+        try:
+            reader.feed(chunk if self._inflate is None else self._inflate(chunk))
+        except Exception:  # noqa: BLE001 - the caller's own reading will say what is wrong
+            self._reader = None
+            return
+        if self._told:
+            return
+        if reader.first_token:
+            self._told = True
             self._lease.first_token()
-        elif not self._told_error and reader.error:
-            self._told_error = True
-            self._lease.failed(status=_SERVER_ERROR)
+        elif reader.error is not None:
+            self._told = True
+            self._note_error(reader.error)
 
-    def failed(self, error: BaseException) -> None:
-        """End the lease: the body broke off, or whoever read it left."""
+    def _note_error(self, status: int) -> None:
+        digest = self._digest() if status == _SERVER_ERROR else None
+        self._lease.failed(status=status, digest=digest)
+
+    def ended(self) -> None:
+        """End the lease: the body has come to its end."""
+        self._read()
+        self._lease.release()
+
+    def broke(self, error: BaseException) -> None:
+        """End the lease: the body broke off, or whoever read it was stopped."""
         if is_transport_error(error):
             self._lease.failed(error)
-        self.end()
+        self._read()
+        self._lease.abandon()
 
-    def end(self) -> None:
-        """End the lease, with what the reply reported; safe to repeat."""
+    def closed(self) -> None:
+        """End the lease: nobody will read on. Many stop at ``[DONE]`` rather than at the end."""
+        over = self._reader is not None and self._reader.ended
+        self._read()
+        if over:
+            self._lease.release()
+        else:
+            self._lease.abandon()
+
+    def _read(self) -> None:
+        """Take what the reply has reported."""
         reader, self._reader = self._reader, None
-        if reader is not None:
-            usage = reader.usage()
-            if usage is not None:
-                self._lease.usage(
-                    prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
-                )
-            response_id = reader.response_id() if self._keep_id else None
-            if response_id is not None:
-                self._lease.answered(response_id)
-        self._lease.release()
+        if reader is None:
+            return
+        had_error = reader.error is not None
+        try:
+            usage, response_id = reader.close()
+        except Exception:  # noqa: BLE001 - the caller's own reading will say what is wrong
+            return
+        if usage is not None:
+            self._lease.usage(prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens)
+        if self._keep_id and response_id is not None:
+            self._lease.answered(response_id)
+        if reader.error is not None and not had_error:
+            self._note_error(reader.error)
+
+
+# Iterators rather than generators: a generator that is dropped runs its end in a finalizer, where
+# the router's lock must not be taken. What is dropped in these is the lease, which knows that.
 
 
 class _Inner(Protocol):
@@ -92,45 +130,58 @@ class _AsyncInner(Protocol):
 class _SyncBody:
     def __init__(self, inner: _Inner, watch: Watch) -> None:
         self._inner, self._watch = inner, watch
+        self._iterator: Iterator[bytes] | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        feed = self._watch.feed
+        self._iterator = iter(self._inner)
+        return self
+
+    def __next__(self) -> bytes:
         try:
-            for chunk in self._inner:
-                feed(chunk)
-                yield chunk
-        except BaseException as error:
-            self._watch.failed(error)
+            chunk = next(self._iterator)  # type: ignore[arg-type]  # set by __iter__
+        except StopIteration:
+            self._watch.ended()
             raise
-        self._watch.end()
+        except BaseException as error:
+            self._watch.broke(error)
+            raise
+        self._watch.feed(chunk)
+        return chunk
 
     def close(self) -> None:
-        try:
-            self._inner.close()
-        finally:
-            self._watch.end()
+        self._watch.closed()
+        self._inner.close()
 
 
 class _AsyncBody:
     def __init__(self, inner: _AsyncInner, watch: Watch) -> None:
         self._inner, self._watch = inner, watch
+        self._iterator: AsyncIterator[bytes] | None = None
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        feed = self._watch.feed
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._iterator = self._inner.__aiter__()
+        return self
+
+    async def __anext__(self) -> bytes:
         try:
-            async for chunk in self._inner:
-                feed(chunk)
-                yield chunk
-        except BaseException as error:
-            self._watch.failed(error)
+            chunk = await anext(self._iterator)  # type: ignore[arg-type]  # set by __aiter__
+        except StopAsyncIteration:
+            self._watch.ended()
             raise
-        self._watch.end()
+        except GeneratorExit:  # a task that is collected, which is no place to take a lock
+            raise
+        except BaseException as error:
+            self._watch.broke(error)
+            raise
+        self._watch.feed(chunk)
+        return chunk
 
     async def aclose(self) -> None:
-        try:
-            await self._inner.aclose()
-        finally:
-            self._watch.end()
+        self._watch.closed()
+        if isinstance(self._iterator, AsyncGenerator):
+            with suppress(RuntimeError):  # somebody is reading from it
+                await self._iterator.aclose()
+        await self._inner.aclose()
 
 
 @cache

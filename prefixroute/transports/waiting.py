@@ -1,12 +1,12 @@
-"""Waiting for room at an endpoint, in a thread or in a task."""
+"""Waiting, in a thread or in a task."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from prefixroute.core.router import RouterCore
 from prefixroute.core.waiters import Waiter
@@ -22,54 +22,41 @@ def wait_sync(core: RouterCore, waiter: Waiter, seconds: float) -> None:
     granted = threading.Event()
     waiter.on_granted(granted.set)
     deadline = time.monotonic() + seconds
-    while not granted.is_set():
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return
+    while not granted.is_set() and (left := deadline - time.monotonic()) > 0:
         granted.wait(min(left, _LOOK_EVERY_S))
         core.poke()
 
 
-def current_loop() -> object:
-    """Return what the running event loop is known by: an asyncio loop or a trio token."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        import trio  # noqa: PLC0415 - only where it runs
+def _trio() -> Any:
+    """Return trio if this is one of its tasks, also where it is a guest of asyncio."""
+    trio = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_task() else None
 
-        return trio.lowlevel.current_trio_token()
+
+def current_loop() -> Any:
+    """Return what the running event loop is known by: an asyncio loop or a trio token."""
+    trio = _trio()
+    return asyncio.get_running_loop() if trio is None else trio.lowlevel.current_trio_token()
 
 
 async def async_sleep(seconds: float) -> None:
     """Sleep on asyncio or trio."""
-    if isinstance(current_loop(), asyncio.AbstractEventLoop):
-        await asyncio.sleep(seconds)
-    else:
-        import trio  # noqa: PLC0415 - only where it runs
-
-        await trio.sleep(seconds)
+    trio = _trio()
+    await (asyncio if trio is None else trio).sleep(seconds)
 
 
 async def wait_async(core: RouterCore, waiter: Waiter, seconds: float) -> None:
     """Await until the waiter has a lease, or for ``seconds``."""
-    loop = current_loop()
+    trio, loop = _trio(), current_loop()
+    granted: Any = asyncio.Event() if trio is None else trio.Event()
+    wake = loop.call_soon_threadsafe if trio is None else loop.run_sync_soon
+    waiter.on_granted(lambda: wake(granted.set))
     deadline = time.monotonic() + seconds
-    if isinstance(loop, asyncio.AbstractEventLoop):
-        granted = asyncio.Event()
-        wake: Callable[[], object] = granted.set
-        waiter.on_granted(lambda: loop.call_soon_threadsafe(wake))
-        while not granted.is_set() and (left := deadline - time.monotonic()) > 0:
-            try:
-                await asyncio.wait_for(granted.wait(), min(left, _LOOK_EVERY_S))
-            except TimeoutError:
-                core.poke()
-        return
-    import trio  # noqa: PLC0415 - only where it runs
-
-    event = trio.Event()
-    token = trio.lowlevel.current_trio_token()
-    waiter.on_granted(lambda: token.run_sync_soon(event.set))
-    while not event.is_set() and (left := deadline - time.monotonic()) > 0:
-        with trio.move_on_after(min(left, _LOOK_EVERY_S)):
-            await event.wait()
+    while not granted.is_set() and (left := deadline - time.monotonic()) > 0:
+        look_s = min(left, _LOOK_EVERY_S)
+        if trio is None:
+            await asyncio.wait([asyncio.ensure_future(granted.wait())], timeout=look_s)
+        else:
+            with trio.move_on_after(look_s):
+                await granted.wait()
         core.poke()

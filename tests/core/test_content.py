@@ -288,7 +288,7 @@ class TestBlocks:
             chat(user([{"type": "tool_result", "output": [text("a"), text("b")]}])),
         )
 
-    @pytest.mark.parametrize("depth", [3, 8, 9, 50, 300])
+    @pytest.mark.parametrize("depth", [3, 8, 9, 50, 400])
     def test_blocks_nested_without_end(self, depth: int) -> None:
         def nested(value: str) -> dict[str, Any]:
             block = text(value)

@@ -6,13 +6,15 @@ import json
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prefixroute.core.body import Fields
 from prefixroute.core.prompt import Cut, KeySource, Prompt
 from prefixroute.core.request import read_prompt
 from tests.core.bodies import CHAT, MAKERS, TOOL, chat, user
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # Few letters: prompts that are nearly the same are the ones that could be mistaken for each other.
 few = st.text(alphabet='ab"\x00é', max_size=3)
@@ -60,11 +62,13 @@ def check_shape(prompt: Prompt) -> None:
 # -- nothing raises -------------------------------------------------------------------------------
 
 
+@unhurried
 @given(st.binary(max_size=200), paths, cuts)
 def test_any_bytes_give_a_prompt(data: bytes, path: str | None, cut: Cut) -> None:
     check_shape(read_prompt(data, path=path, cut=cut))
 
 
+@unhurried
 @given(bodies, paths, cuts, st.none() | any_text)
 def test_any_json_gives_a_prompt(
     body: dict[str, Any], path: str | None, cut: Cut, session: str | None
@@ -72,6 +76,7 @@ def test_any_json_gives_a_prompt(
     check_shape(read_prompt(body, path=path, cut=cut, session=session))
 
 
+@unhurried
 @given(st.lists(values, min_size=1, max_size=5))
 def test_messages_of_any_kind_have_a_key(messages: list[Any]) -> None:
     prompt = read_prompt({"messages": messages})
@@ -79,6 +84,7 @@ def test_messages_of_any_kind_have_a_key(messages: list[Any]) -> None:
     assert len(prompt.chain) >= prompt.root_blocks >= 1
 
 
+@unhurried
 @given(
     st.one_of(values, st.binary(), st.sets(scalars, max_size=2), st.builds(object)),
     st.one_of(values, st.binary(), st.builds(object)),
@@ -92,6 +98,7 @@ def test_any_objects_give_a_prompt(body: Any, path: Any, headers: Any, session: 
 # -- one prompt, one chain ------------------------------------------------------------------------
 
 
+@unhurried
 @given(bodies, paths)
 def test_a_mapping_agrees_with_its_serialisation(body: dict[str, Any], path: str | None) -> None:
     prompt = read_prompt(body, path=path)
@@ -105,6 +112,7 @@ def test_a_mapping_agrees_with_its_serialisation(body: dict[str, Any], path: str
     assert read_prompt(data, path=path) == prompt
 
 
+@unhurried
 @given(
     st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "x"]), texts), min_size=1)
 )
@@ -117,6 +125,7 @@ def test_a_text_agrees_with_its_one_part(turns: list[tuple[str, str]]) -> None:
     assert read_prompt(chat(*plain)) == read_prompt(chat(*parts))
 
 
+@unhurried
 @given(texts, st.lists(texts, max_size=3))
 def test_a_batch_is_placed_by_its_first_prompt(first: str, others: list[str]) -> None:
     batch = read_prompt({"prompt": [first, *others]})
@@ -163,7 +172,7 @@ def body_of(prompt: tuple[Any, Any, Any, Any]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300)
+@unhurried
 @given(st.lists(prompts, min_size=2, max_size=8, unique=True), st.integers(1, 8))
 def test_no_two_chats_share_an_encoding(several: list[Any], block: int) -> None:
     for cut in (Cut(), Cut(block_bytes=block), Cut(window_bytes=10**6)):
@@ -182,7 +191,7 @@ def head_of(turns: tuple[Any, ...]) -> tuple[Any, ...]:
     return turns[: count + 1]
 
 
-@settings(max_examples=300)
+@unhurried
 @given(
     st.lists(
         st.one_of(
@@ -204,6 +213,7 @@ def test_no_two_plain_prompts_share_an_encoding(several: list[Any], block: int) 
         assert len(keys) == len(several)
 
 
+@unhurried
 @given(st.lists(st.none() | few, min_size=2, max_size=6, unique=True))
 def test_sessions_and_prefix_ids_keep_apart(chosen: list[str | None]) -> None:
     named = {read_prompt(chat(user("x")), session=name).chain for name in chosen}
@@ -212,6 +222,7 @@ def test_sessions_and_prefix_ids_keep_apart(chosen: list[str | None]) -> None:
     assert len(keyed) == len({name or None for name in chosen})
 
 
+@unhurried
 @given(st.text(min_size=1, max_size=3000), st.integers(1, 700), st.data())
 def test_a_block_in_common_means_equal_up_to_there(text: str, block: int, data: Any) -> None:
     at = data.draw(st.integers(0, len(text) - 1))
@@ -241,6 +252,7 @@ turns = st.one_of(
 )
 
 
+@unhurried
 @given(
     st.none() | texts,
     st.booleans(),
