@@ -100,6 +100,9 @@ class Router(RouterCore):
         Args:
             inner: Sends the requests, in place of the router's own connection pool: a transport
                 with your TLS settings, say, a ``MockTransport`` or a WSGI one. You close it.
+
+        Raises:
+            ConfigurationError: ``inner`` is no sync transport.
         """
         from prefixroute.transports.transport import RoutedTransport  # noqa: PLC0415 - loads httpx
 
@@ -112,6 +115,9 @@ class Router(RouterCore):
 
         Args:
             inner: As for :meth:`transport`.
+
+        Raises:
+            ConfigurationError: ``inner`` is no async transport.
         """
         from prefixroute.transports.transport import (  # noqa: PLC0415 - loads httpx
             AsyncRoutedTransport,
@@ -211,19 +217,25 @@ class Router(RouterCore):
         return True
 
     def close(self) -> None:
-        """Close the router's sync connection pools; clients made of it open new ones if used."""
-        if self._pools is not None:
-            self._pools.close()
+        """Close the router's connection pools; clients made of it cannot send any more.
+
+        Async pools are closed with their event loop at the latest; :meth:`aclose` closes those of
+        the running one now. Whatever needs no connection, such as :meth:`route`, goes on working.
+        """
+        pools = self._shared_pools()
+        pools.closed = True
+        pools.close()
 
     async def aclose(self) -> None:
-        """Close the router's pools, sync ones and those of the running event loop."""
-        if self._pools is not None:
-            from prefixroute.transports.waiting import current_loop  # noqa: PLC0415
+        """Do what :meth:`close` does, also for the pools of the running event loop."""
+        from prefixroute.transports.waiting import current_loop  # noqa: PLC0415 - loads httpx
 
-            self._pools.close()
-            await self._pools.aclose(current_loop())
+        self.close()
+        await self._shared_pools().aclose(current_loop())
 
     def __enter__(self) -> Self:
+        """Return the router, open again if it was closed."""
+        self._shared_pools().closed = False
         return self
 
     def __exit__(
@@ -235,7 +247,7 @@ class Router(RouterCore):
         self.close()
 
     async def __aenter__(self) -> Self:
-        return self
+        return self.__enter__()
 
     async def __aexit__(
         self,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from prefixroute.core.decision import Decision
 from prefixroute.core.failover import Failover, Rounds
@@ -294,7 +294,7 @@ class Exchange(Generic[R]):
             lease.failed(error)
             lease.release()
         if failure is not Failure.NOT_CONNECTED and not self._failover.replay_sent:
-            self._raise(error)
+            raise self._with_attempts(error)
         self._going_on = self._may_go_on()
 
     # -- the end -------------------------------------------------------------------
@@ -305,9 +305,11 @@ class Exchange(Generic[R]):
             return Answer(self._last.response, None, self._decision, waited=waited)
         if self._last_error is None:
             raise AttemptsFailed(self._attempts)
-        self._raise(self._last_error)
+        raise self._with_attempts(self._last_error)
 
-    def _raise(self, error: Exception) -> NoReturn:
-        attempts = AttemptsFailed(self._attempts)
-        attempts.__cause__ = error.__cause__
-        raise error from attempts
+    def _with_attempts(self, error: Exception) -> Exception:
+        """Return an error whose cause lists the attempts, and whose cause was its own."""
+        attempts, cause = AttemptsFailed(self._attempts), error.__cause__
+        attempts.__cause__ = None if isinstance(cause, AttemptsFailed) else cause
+        error.__cause__ = attempts
+        return error

@@ -59,7 +59,7 @@ class Failover:
             object.__setattr__(self, name, value)
         for name in ("stop", "wait"):
             strategy = getattr(self, name)
-            if not (strategy is None or callable(strategy)) or isinstance(strategy, type):
+            if strategy is not None and (not callable(strategy) or isinstance(strategy, type)):
                 raise refusal(
                     "Failover", name, strategy, f"a strategy of tenacity's, {name}_..., or None"
                 )
@@ -68,9 +68,10 @@ class Failover:
 
     def _checked_statuses(self) -> frozenset[int]:
         rule = "a collection of HTTP error statuses, 400-599, such as {429, 503}"
-        if isinstance(self.statuses, str | bytes) or not isinstance(self.statuses, Iterable):
-            raise refusal("Failover", "statuses", self.statuses, rule)
-        statuses = list(self.statuses)
+        given: object = self.statuses
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise refusal("Failover", "statuses", given, rule)
+        statuses = list(given)
         if not all(isinstance(status, int) and 400 <= status <= 599 for status in statuses):
             raise refusal("Failover", "statuses", statuses, rule)
         return frozenset(int(status) for status in statuses)
@@ -137,9 +138,7 @@ class Rounds:
         self.count = 0
         self.may_follow = not once and failover.stop is not None
 
-    def next_in_s(
-        self, now: float, error: Exception | None, asked_s: float | None
-    ) -> float | None:
+    def next_in_s(self, now: float, error: Exception | None, asked_s: float | None) -> float | None:
         """Return how long to wait before the next round, seconds; ``None``: stop here.
 
         Args:

@@ -151,7 +151,9 @@ class NestedPolicy(StatelessPolicy):
         chain, ring, traffic = prompt.chain, group.ring, self._traffic
         traffic.advance(now)
         total = traffic.total(group.label)
-        if total <= 0.0:  # nothing known: the first boundary is often everybody's
+        if share(total, total) * len(group) <= self._config.target:
+            # Nothing is known (any more): not even what every request starts with would look hot,
+            # and the first boundary is often everybody's.
             depth = min(1, len(chain) - 1)
             order = ring.order(chain[depth])
             return Homes(

@@ -47,8 +47,8 @@ class Queues:
     """
 
     __slots__ = (
-        "_half_life_s", "_members", "_now", "_replies", "_start", "_total_weight", "_total_work",
-        "_weight", "foreign", "mean_service_s", "mean_uncached", "mean_wait_s",
+        "_half_life_s", "_members", "_normal", "_now", "_replies", "_start", "_total_weight",
+        "_total_work", "_weight", "foreign", "mean_service_s", "mean_uncached", "mean_wait_s",
     )  # fmt: skip
 
     def __init__(self, *, half_life_s: float, foreign: bool) -> None:
@@ -57,6 +57,7 @@ class Queues:
         self._members: tuple[EndpointState, ...] = ()
         self._start: float | None = None
         self._now = -math.inf
+        self._normal = 0.0  # see _mean_surplus; 0: to be worked out
         self._weight = 1.0  # of work that comes now, against that at the start
         self._total_work = 0.0
         self._total_weight = 1.0
@@ -69,6 +70,7 @@ class Queues:
         self._members = tuple(states)
         self._total_work = sum(state.work for state in self._members)
         self._total_weight = sum(state.endpoint.weight for state in self._members) or 1.0
+        self._normal = 0.0
 
     def rate(self, state: EndpointState, others: Sequence[EndpointState]) -> float:
         """Return an endpoint's prefill rate, tokens/s; at least the others' mean until learned.
@@ -103,10 +105,7 @@ class Queues:
         mean = self.mean_wait_s
         if not self.foreign or mean <= 0.0:
             return 0.0
-        share = self._total_work * state.endpoint.weight / self._total_weight
-        noise = math.sqrt(state.work2 * self._weight)  # of sums that are all times _weight
-        surplus = (state.work - noise) / share if share > 0.0 else 1.0
-        wait = mean * max(1.0, surplus)  # clearly more than its share
+        wait = mean * self._surplus(state) / self._mean_surplus()
         if state.wait_at > -math.inf:
             age = max(0.0, now - state.wait_at)
             wait += (state.wait_s - wait) * math.exp(-age / (_RELAX * mean))
@@ -115,6 +114,26 @@ class Queues:
             if now > loan.due_at + wait:  # overdue: others queue there
                 wait = max(wait, self._busy * (now - loan.sent_at) + mean)
         return wait
+
+    def _surplus(self, state: EndpointState) -> float:
+        """Return how many times its share an endpoint has of own work, if that is clearly more."""
+        share = self._total_work * state.endpoint.weight / self._total_weight
+        if share <= 0.0:
+            return 1.0
+        noise = math.sqrt(state.work2 * self._weight)  # of sums that are all times _weight
+        return max(1.0, (state.work - noise) / share)
+
+    def _mean_surplus(self) -> float:
+        """Return the mean of :meth:`_surplus` over own work: where the mean wait was met.
+
+        All of a lone conversation's waits were met at one endpoint: they say nothing about how much
+        shorter the others' queues are.
+        """
+        if self._normal <= 0.0:
+            work = sum(state.work for state in self._members)
+            met = sum(state.work * self._surplus(state) for state in self._members)
+            self._normal = met / work if work > 0.0 else 1.0
+        return self._normal
 
     @property
     def _busy(self) -> float:
@@ -170,6 +189,7 @@ class Queues:
         state.work += seconds * self._weight
         state.work2 += seconds * seconds * self._weight
         self._total_work += seconds * self._weight
+        self._normal = 0.0
 
     def answered(self, loan: Loan) -> None:
         """Take an answered, failed or released request out of the queue; safe to repeat."""

@@ -44,7 +44,8 @@ _STATUSES: Final = {
 """What the error types of the APIs mean, for errors that come without a status."""
 
 _ENDED: Final = re.compile(
-    rb'(?:^|[\r\n])data:[ ]?\[DONE\]|"type":[ ]?"(?:message_stop|response\.(?:completed|incomplete))"'
+    rb"(?:^|[\r\n])data:[ ]?\[DONE\]"
+    rb'|"type":[ ]?"(?:message_stop|response\.(?:completed|incomplete))"'
 )
 
 

@@ -47,6 +47,6 @@ def _until(value: str, wall_clock: Callable[[], float]) -> float | None:
     if date is None:
         return None
     try:
-        return calendar.timegm(date[:6] + (0, 0, 0)) - (date[9] or 0) - wall_clock()
+        return calendar.timegm((*date[:6], 0, 0, 0)) - (date[9] or 0) - wall_clock()
     except (ValueError, OverflowError):
         return math.inf if date[0] > 9999 else None  # a year that no calendar has

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefixroute.core.exchange import Answer, Exchange, Failed, Failure, Responded
+from prefixroute.core.exchange import Answer, Exchange, Failed, Responded
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -33,6 +33,22 @@ class Library:
         self._not_connected = tuple(getattr(module, name) for name in _NOT_CONNECTED)
         self._sent = tuple(getattr(module, name) for name in _SENT)
         self._broken = tuple(getattr(module, name) for name in _BROKEN)
+
+    def make_transport(self) -> Any:
+        """Return a connection pool for a router's own use."""
+        return self.module.HTTPTransport(verify=self._tls, limits=self._limits())
+
+    def make_async_transport(self) -> Any:
+        """Return an async connection pool for a router's own use."""
+        return self.module.AsyncHTTPTransport(verify=self._tls, limits=self._limits())
+
+    @cached_property
+    def _tls(self) -> Any:
+        return self.module.create_ssl_context()  # which takes a while: once for all event loops
+
+    def _limits(self) -> Any:
+        # It serves all endpoints and all clients: what bounds requests is the router.
+        return self.module.Limits(max_connections=None, max_keepalive_connections=256)
 
     def failure(self, error: Exception, *, stale: bool) -> Failure:
         """Return what an error of the inner transport means.
@@ -71,9 +87,14 @@ def library_named(name: str) -> Library:
         ) from None
 
 
-@cache
 def library_or_none(kind: type) -> Library | None:
     """Return the library that a class of request, transport or client belongs to, if to one."""
+    hashable: Any = kind
+    return _owner(hashable)
+
+
+@cache
+def _owner(kind: type) -> Library | None:
     for base in kind.__mro__:
         name = base.__module__.partition(".")[0]
         if name in _NAMES:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Pools"]
 
 
-class _LoopPools:
-    """The pools of one event loop; closed on it before it ends."""
+@dataclass(slots=True)
+class _OfLoop:
+    """The pools of one event loop, and the generator that closes them before it ends."""
 
-    def __init__(self) -> None:
-        self.pools: dict[Hashable, Any] = {}
-        self.closer: AsyncGenerator[None, None] | None = None
+    pools: dict[Hashable, Any] = field(default_factory=dict)
+    closer: AsyncGenerator[None, None] | None = None
 
 
 class Pools:
@@ -30,9 +33,10 @@ class Pools:
         # Reentrant: a client that is collected closes itself, also while a pool is being made.
         self._lock = threading.RLock()
         self._sync: dict[Hashable, Any] = {}
-        self._loops: dict[Any, _LoopPools] = {}
+        self._loops: dict[Any, _OfLoop] = {}
         self._children: weakref.WeakSet[Pools] = weakref.WeakSet()
-        self.closed = False
+        self._handles = {False: 0, True: 0}
+        self.closed = False  # for good
         _all.add(self)
 
     def child(self) -> Pools:
@@ -40,6 +44,17 @@ class Pools:
         made = Pools()
         self._children.add(made)
         return made
+
+    def opened(self, *, asynchronous: bool) -> None:
+        """Count a transport that uses these pools."""
+        with self._lock:
+            self._handles[asynchronous] += 1
+
+    def was_last(self, *, asynchronous: bool) -> bool:
+        """Take a transport off; return whether it was the last of its kind."""
+        with self._lock:
+            self._handles[asynchronous] -= 1
+            return self._handles[asynchronous] == 0
 
     def sync(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return a pool; ``make`` makes it if it is not there."""
@@ -61,25 +76,22 @@ class Pools:
             pool = of_loop.pools[key] = make()
         return pool
 
-    async def _enter(self, loop: Any) -> _LoopPools:
-        of_loop = _LoopPools()
+    async def _enter(self, loop: Any) -> _OfLoop:
+        of_loop = _OfLoop()
         with self._lock:
             for other in [known for known in self._loops if _has_ended(known)]:
                 del self._loops[other]
             self._loops[loop] = of_loop
         # Event loops close the asynchronous generators that were begun on them when they end.
-        of_loop.closer = self._closing(loop, of_loop)
+        of_loop.closer = _closing(weakref.ref(self), loop, of_loop.pools)
         await anext(of_loop.closer)
         return of_loop
 
-    async def _closing(self, loop: Any, of_loop: _LoopPools) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            if self._loops.get(loop) is of_loop:
+    def _forget(self, loop: Any, pools: dict[Hashable, Any]) -> None:
+        with self._lock:
+            of_loop = self._loops.get(loop)
+            if of_loop is not None and of_loop.pools is pools:
                 del self._loops[loop]
-            for pool in of_loop.pools.values():
-                await pool.aclose()
 
     def close(self) -> None:
         """Close the sync pools."""
@@ -101,7 +113,8 @@ class Pools:
 
     def __del__(self) -> None:
         for pool in self._sync.values():
-            pool.close()
+            with suppress(Exception):  # at the end of the process much is gone already
+                pool.close()
 
     def _after_fork(self) -> None:
         _inherited.append((self._sync, self._loops))
@@ -109,8 +122,21 @@ class Pools:
         self._sync, self._loops = {}, {}
 
 
+async def _closing(
+    owner: weakref.ref[Pools], loop: Any, pools: dict[Hashable, Any]
+) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        owning = owner()
+        if owning is not None:
+            owning._forget(loop, pools)  # noqa: SLF001 - same module
+        for pool in pools.values():
+            await pool.aclose()
+
+
 def _has_ended(loop: Any) -> bool:
-    return bool(getattr(loop, "is_closed", bool)())
+    return isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed()
 
 
 _all: weakref.WeakSet[Pools] = weakref.WeakSet()

@@ -12,7 +12,7 @@ from prefixroute.core.lease import Lease, is_transport_error
 from prefixroute.core.reply import ReplyReader
 from prefixroute.transports.library import Library
 
-__all__ = ["Watch", "stream_types"]
+__all__ = ["Watch", "close_iterator", "stream_types"]
 
 _INFLATE: Final = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _SERVER_ERROR: Final = 500
@@ -178,10 +178,15 @@ class _AsyncBody:
 
     async def aclose(self) -> None:
         self._watch.closed()
-        if isinstance(self._iterator, AsyncGenerator):
-            with suppress(RuntimeError):  # somebody is reading from it
-                await self._iterator.aclose()
+        await close_iterator(self._iterator)
         await self._inner.aclose()
+
+
+async def close_iterator(iterator: AsyncIterator[bytes] | None) -> None:
+    """End a generator that is not read to its end, rather than leave that to its collection."""
+    if isinstance(iterator, AsyncGenerator):
+        with suppress(RuntimeError):  # somebody is reading from it
+            await iterator.aclose()
 
 
 @cache

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from prefixroute.core.router import RouterCore
 from prefixroute.errors import UnsupportedClientError
-from prefixroute.transports.library import library_of
+from prefixroute.transports.library import library_or_none
 from prefixroute.transports.pools import Pools
 from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from prefixroute.transports.twins import can_have_twin, twin_of
+from prefixroute.transports.waiting import current_loop
 
 __all__ = ["wrap"]
 
 C = TypeVar("C")
 
-_OPENAI: Final = frozenset({"OpenAI", "AsyncOpenAI"})
-_ANTHROPIC: Final = frozenset({"Anthropic", "AsyncAnthropic"})
-_BY_HAND: Final = (
-    "give it an HTTP client instead: base_url=router.base_url, http_client=router.client() "
-    "(or router.async_client())"
-)
+_CLASSES: Final = {
+    "openai": frozenset({"OpenAI", "AsyncOpenAI"}),
+    "anthropic": frozenset({"Anthropic", "AsyncAnthropic"}),
+}
+_SDKS: Final = {"openai": ("OpenAI", "base_url"), "anthropic": ("Anthropic", "root_url")}
 
 
 def wrap(core: RouterCore, pools: Pools, client: C, *, base_url: str, root_url: str) -> C:
     """Return a copy of an SDK's client that sends through the router; see ``Router.wrap``."""
-    url = base_url if _sdk_of(client) == "openai" else root_url
-    old_http: Any = client._client  # type: ignore[attr-defined]  # noqa: SLF001 - no public access
-    new_http = _routed_client(core, pools, old_http)
+    sdk = _sdk_of(client)
+    http = _routed(core, pools, client._client)  # type: ignore[attr-defined]  # noqa: SLF001
+    url = base_url if sdk == "openai" else root_url
     try:
-        copied: C = client.copy(base_url=url, http_client=new_http)  # type: ignore[attr-defined]
-    except TypeError as error:
-        raise _refuse(client, f"its copy() failed ({error})") from error
+        copied: C = client.copy(base_url=url, http_client=http)  # type: ignore[attr-defined]
+    except Exception as error:
+        raise _by_hand(client, sdk, f"its copy() failed ({type(error).__name__})") from error
     return copied
+
+
+# -- what can be wrapped -----------------------------------------------------------------------
 
 
 def _sdk_of(client: object) -> str:
@@ -45,29 +47,56 @@ def _sdk_of(client: object) -> str:
         UnsupportedClientError: It is another thing, with the way that works.
     """
     kind = type(client)
-    names = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
-    for module, classes in (("openai", _OPENAI), ("anthropic", _ANTHROPIC)):
-        at = next((i for i, (m, n) in enumerate(names) if m == module and n in classes), None)
+    if isinstance(client, type):
+        raise UnsupportedClientError(
+            f"Router.wrap({client.__qualname__}): it is a class; give an instance, "
+            f"router.wrap({client.__qualname__}(api_key=...))"
+        )
+    owners = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+    for sdk, classes in _CLASSES.items():
+        at = next((i for i, (m, n) in enumerate(owners) if m == sdk and n in classes), None)
+        own = [base for base, (m, _) in zip(kind.__mro__, owners, strict=True) if m != sdk]
         if at is None:
+            if any(module == sdk for module, _ in owners):
+                raise _for_one_service(client, sdk)
             continue
-        if any(m == module for m, _ in names[:at]):
-            raise _refuse(
-                client, "it signs or rewrites requests for one service, which routing would undo"
-            )
-        if any("__init__" in vars(base) for base in kind.__mro__[:at]):
-            raise _refuse(client, "its class has a constructor of its own, so it cannot be copied")
-        return module
-    if "httpx" in {names[0][0][:5]} or any(module.startswith("httpx") for module, _ in names):
+        if any(m == sdk for m, _ in owners[:at]) or getattr(client, "_provider", None) is not None:
+            raise _for_one_service(client, sdk)
+        if any("__init__" in vars(base) for base in own if base is not object):
+            raise _by_hand(client, sdk, "its class has a constructor of its own")
+        return sdk
+    library = library_or_none(kind)
+    if library is not None:
+        transport = "async_transport" if hasattr(client, "aclose") else "transport"
         raise UnsupportedClientError(
             f"Router.wrap({_name(client)}): it is an HTTP client, not an SDK's; use "
-            "router.client() or httpx.Client(base_url=router.base_url, "
-            "transport=router.transport())"
+            f"{kind.__name__}(base_url=router.base_url, transport=router.{transport}())"
         )
-    raise _refuse(client, "it is not an OpenAI, AsyncOpenAI, Anthropic or AsyncAnthropic")
+    raise UnsupportedClientError(
+        f"Router.wrap({_name(client)}): it is not an OpenAI, AsyncOpenAI, Anthropic or "
+        "AsyncAnthropic; give what you have router.base_url and router.client(), or "
+        "router.async_client(), as its HTTP client, or send to router.acquire(body).endpoint"
+    )
 
 
-def _refuse(client: object, why: str) -> UnsupportedClientError:
-    return UnsupportedClientError(f"Router.wrap({_name(client)}): {why}; {_BY_HAND}")
+def _for_one_service(client: object, sdk: str) -> UnsupportedClientError:
+    name = _SDKS[sdk][0]
+    return UnsupportedClientError(
+        f"Router.wrap({_name(client)}): it signs or rewrites requests for one service, which "
+        f"routing would undo; wrap a plain client, router.wrap({name}(api_key=...)), and give "
+        "each Endpoint its own api_key, headers, or prepare= to sign with"
+    )
+
+
+def _by_hand(client: Any, sdk: str, why: str) -> UnsupportedClientError:
+    http = getattr(client, "_client", None)
+    library = library_or_none(type(http))
+    method = "async_client" if hasattr(http, "aclose") else "client"
+    argument = f'"{library.name}"' if library is not None else ""
+    return UnsupportedClientError(
+        f"Router.wrap({_name(client)}): {why}, so it cannot be copied; construct it with "
+        f"base_url=router.{_SDKS[sdk][1]} and http_client=router.{method}({argument})"
+    )
 
 
 def _name(client: object) -> str:
@@ -75,38 +104,56 @@ def _name(client: object) -> str:
     return f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
 
 
-def _routed_client(core: RouterCore, pools: Pools, client: Any) -> Any:
+# -- its HTTP client ---------------------------------------------------------------------------
+
+
+def _routed(core: RouterCore, pools: Pools, client: Any) -> Any:
     """Return a copy of an HTTP client whose transport is the router's.
 
-    The copy shares timeouts, headers, hooks, cookies and whatever a subclass added; requests to
-    endpoints go through what the client itself would use for their URLs: its TLS settings, limits,
-    proxies and mounts.
+    The copy shares timeouts, headers, hooks, cookies and whatever a subclass added. Requests to
+    endpoints go out as the client itself would send them: by its TLS settings, limits, proxies and
+    mounts, but over connections of the copy's own.
     """
     copied = copy.copy(client)
-    asynchronous = hasattr(client, "aclose")
-    transport: Callable[..., Any] = AsyncRoutedTransport if asynchronous else RoutedTransport
-    inner = _AsyncThrough(client) if asynchronous else _SyncThrough(client)
-    routed = transport(core, pools, inner, keep=client, library=library_of(type(client)))
+    routed: RoutedTransport | AsyncRoutedTransport
+    if hasattr(client, "aclose"):
+        asynchronous = _AsyncLike(client, pools.child())
+        routed = AsyncRoutedTransport(core, pools, asynchronous, closes_inner=True)
+    else:
+        routed = RoutedTransport(core, pools, _Like(client, pools.child()), closes_inner=True)
     copied._transport = routed  # noqa: SLF001 - there is no public way to set it
     copied._mounts = {}  # noqa: SLF001 - they match real URLs: the inner transport asks them
     return copied
 
 
-class _SyncThrough:
-    """Sends through the transport that a client would use for the request's URL."""
+class _Like:
+    """Sends as a client would: by twins of its transports, or by them where they have none."""
 
-    def __init__(self, client: Any) -> None:
-        self._pick = client._transport_for_url  # noqa: SLF001 - knows proxies and mounts
+    def __init__(self, client: Any, pools: Pools) -> None:
+        self._client, self._pools = client, pools
 
     def handle_request(self, request: Any) -> Any:
-        return self._pick(request.url).handle_request(request)
+        transport = self._client._transport_for_url(request.url)  # noqa: SLF001 - knows mounts
+        if can_have_twin(transport):
+            transport = self._pools.sync(id(transport), partial(twin_of, transport))
+        return transport.handle_request(request)
+
+    def close(self) -> None:
+        self._pools.close()
 
 
-class _AsyncThrough:
-    """As :class:`_SyncThrough`, for async clients."""
+class _AsyncLike:
+    """As :class:`_Like`, for async clients."""
 
-    def __init__(self, client: Any) -> None:
-        self._pick = client._transport_for_url  # noqa: SLF001 - knows proxies and mounts
+    def __init__(self, client: Any, pools: Pools) -> None:
+        self._client, self._pools = client, pools
 
     async def handle_async_request(self, request: Any) -> Any:
-        return await self._pick(request.url).handle_async_request(request)
+        transport = self._client._transport_for_url(request.url)  # noqa: SLF001 - knows mounts
+        if can_have_twin(transport):
+            make = partial(twin_of, transport)
+            transport = await self._pools.asynchronous(id(transport), make, current_loop())
+        return await transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._pools.aclose(current_loop())

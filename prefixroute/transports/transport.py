@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from prefixroute.core.exchange import (
     Answer,
-    Discard,
     Failed,
+    Keep,
     Outcome,
     Responded,
+    Script,
     Send,
     Step,
     Wait,
     WaitForCapacity,
 )
+from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore
-from prefixroute.errors import RouterClosedError
+from prefixroute.errors import ConfigurationError, RouterClosedError
 from prefixroute.transports.attempt import PLACEHOLDER_HOST
-from prefixroute.transports.call import Call, is_buffered, is_replayable
-from prefixroute.transports.library import Library, library_of
+from prefixroute.transports.call import Call, Refusal, Reply, is_buffered, is_replayable
+from prefixroute.transports.library import Library, library_of, library_or_none
 from prefixroute.transports.pools import Pools
+from prefixroute.transports.replies import close_iterator
 from prefixroute.transports.waiting import async_sleep, current_loop, wait_async, wait_sync
 
 if TYPE_CHECKING:
@@ -48,11 +49,14 @@ class _Handle:
     Args:
         core: The router.
         pools: The router's own connection pools.
-        inner: A transport to send through instead of the router's own pools, for requests of its
-            library; whoever made it closes it.
-        library: The library of ``inner``, where its class does not tell.
-        keep: Kept alive as long as the transport.
+        inner: A transport to send through in place of the router's own pools. If it is of one
+            library, the other's requests are refused; if of none, it gets both.
+        closes_inner: Whether it is closed with this one; else whoever made it closes it.
     """
+
+    _asynchronous: bool
+    _method: str
+    _other: str
 
     def __init__(
         self,
@@ -60,82 +64,127 @@ class _Handle:
         pools: Pools,
         inner: object | None = None,
         *,
-        library: Library | None = None,
-        keep: object = None,
+        closes_inner: bool = False,
     ) -> None:
         self._core, self._pools = core, pools
         self._inner: Any = inner
-        self._keep = keep
-        if inner is not None and library is None:
-            library = library_of(type(inner))
-        self._inner_library = library
+        self._inner_library = library_or_none(type(inner))
+        self._closes_inner = closes_inner
         self._closed = False
-        pools.opened()
+        if inner is not None and not callable(getattr(inner, self._method, None)):
+            raise ConfigurationError(
+                f"inner={type(inner).__module__}.{type(inner).__qualname__} must be a transport "
+                f"with {self._method}(); for the other kind there is router.{self._other}(), and "
+                "of a client give the transport"
+            )
+        pools.opened(asynchronous=self._asynchronous)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RouterClosedError("this transport was closed; take a new one from the router")
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._core!r}>"
 
-    def _close_handle(self) -> bool:
-        if self._closed:
-            return False
-        self._closed, self._keep = True, None
-        return self._pools.closed()
+    def _library(self, request: Any) -> Library:
+        """Return the library of a request, if it can be sent.
+
+        Raises:
+            RouterClosedError: This transport or the router is closed.
+            ConfigurationError: The inner transport is of the other library.
+        """
+        if self._closed or self._pools.closed:
+            what = "this transport" if self._closed else "the router"
+            raise RouterClosedError(f"{what} was closed: make a new one")
+        library, own = library_of(type(request)), self._inner_library
+        if own is not None and own is not library:
+            raise ConfigurationError(
+                f"inner={type(self._inner).__qualname__} is a transport of {own.name}, and the "
+                f"client is one of {library.name}: give a {library.name} transport"
+            )
+        return library
+
+    def _leave(self) -> bool:
+        """Close the handle; return whether it was open."""
+        was_open, self._closed = not self._closed, True
+        return was_open
 
 
-def _next(script: Generator[Step[Any], Outcome[Any], Answer[Any]], outcome: Outcome[Any]) -> Any:
+def _next(script: Script[Reply], outcome: Outcome[Reply]) -> Step[Reply] | Answer[Reply]:
     """Return the script's next step, or its answer."""
     try:
         return script.send(outcome)
     except StopIteration as done:
-        return done.value
+        answer: Answer[Reply] = done.value
+        return answer
 
 
 class RoutedTransport(_Handle, _SyncBase):
     """An httpx and httpx2 transport that sends each request where its prefix is cached."""
 
+    _asynchronous, _method, _other = False, "handle_request", "async_transport"
+
     def handle_request(self, request: Any) -> Any:
         """Route a request; requests to other hosts pass through untouched."""
-        self._check_open()
-        library = library_of(type(request))
+        library = self._library(request)
         inner = self._inner_of(library)
         if request.url.host != PLACEHOLDER_HOST:
             return inner.handle_request(request)
         if not is_buffered(request) and is_replayable(request):
             request.read()
         call = Call(self._core, library, request, asynchronous=False)
-        with closing(call.script()) as script:
+        exchange = call.exchange()
+        try:
+            script = exchange.run()
             step = _next(script, None)
             while not isinstance(step, Answer):
                 step = _next(script, self._step(call, inner, step))
-            return call.answer(step)
+        except BaseException:
+            exchange.stop()
+            raise
+        return call.answer(step)
 
-    def _step(self, call: Call, inner: Any, step: Step[Any]) -> Outcome[Any]:
+    def _step(self, call: Call, inner: Any, step: Step[Reply]) -> Outcome[Reply]:
         match step:
             case Send(lease):
                 return self._send(call, inner, lease)
-            case Discard(response):
-                response.close()
+            case Keep(refusal):
+                return self._keep(call, refusal)
             case Wait(seconds):
                 time.sleep(seconds)
             case WaitForCapacity(waiter, seconds):
                 wait_sync(self._core, waiter, seconds)
         return None
 
-    def _send(self, call: Call, inner: Any, lease: Any) -> Responded[Any] | Failed:
-        made, wire = call.attempt(lease)
+    def _send(self, call: Call, inner: Any, lease: Lease) -> Responded[Reply] | Failed:
+        attempt = call.attempt(lease)
         try:
-            return call.responded(inner.handle_request(made))
+            return call.responded(inner.handle_request(attempt.request), attempt)
         except Exception as error:  # noqa: BLE001 - sorted by what it means
-            return call.failed(error, wire)
+            return call.failed(error, attempt)
+
+    def _keep(self, call: Call, refused: Responded[Reply]) -> Responded[Reply]:
+        refusal = Refusal(call.library, refused)
+        response = refused.response.response
+        try:
+            for chunk in response.stream:
+                if not refusal.take(chunk):
+                    break
+        except Exception:  # noqa: BLE001 - the refusal itself is known
+            refusal.broke()
+        finally:
+            response.close()
+        return refusal.kept()
 
     def _inner_of(self, library: Library) -> Any:
-        return self._inner if library is self._inner_library else self._pools.sync(library)
+        if self._inner is not None:
+            return self._inner
+        return self._pools.sync(library, library.make_transport)
 
     def close(self) -> None:
-        """Close this transport; the pools close with the last one."""
-        if self._close_handle():
+        """Close this transport; the router's pools close with the last one."""
+        if not self._leave():
+            return
+        if self._pools.was_last(asynchronous=False):
             self._pools.close()
+        if self._closes_inner:
+            self._inner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -152,50 +201,78 @@ class RoutedTransport(_Handle, _SyncBase):
 class AsyncRoutedTransport(_Handle, _AsyncBase):
     """As :class:`RoutedTransport`, for async clients, on asyncio and trio."""
 
+    _asynchronous, _method, _other = True, "handle_async_request", "transport"
+
     async def handle_async_request(self, request: Any) -> Any:
         """Route a request; requests to other hosts pass through untouched."""
-        self._check_open()
-        library = library_of(type(request))
-        inner = self._inner_of(library)
+        library = self._library(request)
+        inner = await self._inner_of(library)
         if request.url.host != PLACEHOLDER_HOST:
             return await inner.handle_async_request(request)
         if not is_buffered(request) and is_replayable(request):
             await request.aread()
         call = Call(self._core, library, request, asynchronous=True)
-        with closing(call.script()) as script:
+        exchange = call.exchange()
+        try:
+            script = exchange.run()
             step = _next(script, None)
             while not isinstance(step, Answer):
                 step = _next(script, await self._step(call, inner, step))
-            return call.answer(step)
+        except GeneratorExit:  # a task that is collected, which is no place to take a lock
+            raise
+        except BaseException:
+            exchange.stop()
+            raise
+        return call.answer(step)
 
-    async def _step(self, call: Call, inner: Any, step: Step[Any]) -> Outcome[Any]:
+    async def _step(self, call: Call, inner: Any, step: Step[Reply]) -> Outcome[Reply]:
         match step:
             case Send(lease):
                 return await self._send(call, inner, lease)
-            case Discard(response):
-                await response.aclose()
+            case Keep(refusal):
+                return await self._keep(call, refusal)
             case Wait(seconds):
                 await async_sleep(seconds)
             case WaitForCapacity(waiter, seconds):
                 await wait_async(self._core, waiter, seconds)
         return None
 
-    async def _send(self, call: Call, inner: Any, lease: Any) -> Responded[Any] | Failed:
-        made, wire = call.attempt(lease)
+    async def _send(self, call: Call, inner: Any, lease: Lease) -> Responded[Reply] | Failed:
+        attempt = call.attempt(lease)
         try:
-            return call.responded(await inner.handle_async_request(made))
+            return call.responded(await inner.handle_async_request(attempt.request), attempt)
         except Exception as error:  # noqa: BLE001 - sorted by what it means
-            return call.failed(error, wire)
+            return call.failed(error, attempt)
 
-    def _inner_of(self, library: Library) -> Any:
-        if library is self._inner_library:
+    async def _keep(self, call: Call, refused: Responded[Reply]) -> Responded[Reply]:
+        refusal = Refusal(call.library, refused)
+        response = refused.response.response
+        chunks = aiter(response.stream)
+        try:
+            async for chunk in chunks:
+                if not refusal.take(chunk):
+                    break
+        except Exception:  # noqa: BLE001 - the refusal itself is known
+            refusal.broke()
+        finally:
+            await close_iterator(chunks)
+            await response.aclose()
+        return refusal.kept()
+
+    async def _inner_of(self, library: Library) -> Any:
+        if self._inner is not None:
             return self._inner
-        return self._pools.asynchronous(library, current_loop())
+        make = library.make_async_transport
+        return await self._pools.asynchronous(library, make, current_loop())
 
     async def aclose(self) -> None:
-        """Close this transport; the pools close with the last one."""
-        if self._close_handle():
+        """Close this transport; the router's pools close with the last one."""
+        if not self._leave():
+            return
+        if self._pools.was_last(asynchronous=True):
             await self._pools.aclose(current_loop())
+        if self._closes_inner:
+            await self._inner.aclose()
 
     async def __aenter__(self) -> Self:
         return self

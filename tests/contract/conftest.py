@@ -1,0 +1,19 @@
+"""Runs every test of this folder in each of the six ways to send."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from tests.contract.flavours import Flavour, Library, Mode
+
+FLAVOURS = [
+    Flavour(library, mode) for library in get_args(Library) for mode in get_args(Mode)
+]
+
+
+@pytest.fixture(params=FLAVOURS, ids=lambda f: f"{f.library}-{f.mode}")
+def flavour(request: pytest.FixtureRequest) -> Flavour:
+    made: Flavour = request.param
+    return made
