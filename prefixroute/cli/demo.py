@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from prefixroute.cli.workload import Outcome, Workload, run_workload
+from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.fixed import Random_
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
@@ -37,9 +38,9 @@ def run_demo(workload: Workload, *, endpoints: list[str], model: str | None, as_
         sys.exit("prefixroute demo: openai is missing: pip install 'prefixroute[demo]'")
     console = Console(stderr=as_json, highlight=False)
     try:
-        with _replicas(workload, endpoints, console) as urls:
-            name = model or _served_model(urls[0])
-            outcomes = _both(workload, urls, name, console, quiet=as_json)
+        with _replicas(workload, endpoints, console) as replicas:
+            name = model or _served_model(replicas[0].url)
+            outcomes = _both(workload, replicas, name, console, quiet=as_json)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--endpoint") from None
     if as_json:
@@ -53,11 +54,11 @@ def run_demo(workload: Workload, *, endpoints: list[str], model: str | None, as_
 
 
 @contextmanager
-def _replicas(workload: Workload, endpoints: list[str], console: Console) -> Iterator[list[str]]:
-    """Give the URLs of the real replicas, or of simulated ones for as long as they are needed."""
-    if endpoints:
-        console.print(f"{len(endpoints)} replicas: {', '.join(endpoints)}", markup=False)
-        yield endpoints
+def _replicas(workload: Workload, urls: list[str], console: Console) -> Iterator[list[Endpoint]]:
+    """Give the real replicas, or simulated ones for as long as they are needed."""
+    if urls:
+        console.print(f"{len(urls)} replicas: {', '.join(urls)}", markup=False)
+        yield [Endpoint(url) for url in urls]
         return
     from prefixroute.testing import EngineModel, FakeCluster  # noqa: PLC0415 - only the demo's
 
@@ -74,8 +75,9 @@ def _replicas(workload: Workload, endpoints: list[str], console: Console) -> Ite
         f"and caches {tokens:,} tokens, "
         f"about {_CACHED_PROMPTS} of {workload.assistants} system prompts."
     )
-    with FakeCluster(_REPLICAS, model=engine, seed=workload.seed).serve() as urls:
-        yield urls
+    with FakeCluster(_REPLICAS, model=engine, seed=workload.seed).serve() as served:
+        # Their ports are drawn anew each time; a name has the same place on the ring every time.
+        yield [Endpoint(url, id=f"replica-{index}") for index, url in enumerate(served)]
 
 
 def _served_model(url: str) -> str:
@@ -91,7 +93,7 @@ def _served_model(url: str) -> str:
 
 
 def _both(
-    workload: Workload, urls: list[str], model: str, console: Console, *, quiet: bool
+    workload: Workload, replicas: list[Endpoint], model: str, console: Console, *, quiet: bool
 ) -> dict[str, Outcome]:
     columns = (
         TextColumn("{task.description:8}"),
@@ -110,17 +112,22 @@ def _both(
                 seen = f"hit rate {_percent(outcome.hit_rate)}"
                 progress.update(task, completed=outcome.requests, seen=seen)
 
-            outcomes[phase] = _run(workload, urls, model, phase, placement, show)
+            outcomes[phase] = _run(workload, replicas, model, phase, placement, show)
     return outcomes
 
 
 def _run(
-    workload: Workload, urls: list[str], model: str, phase: str, placement: Placement, show: Any
+    workload: Workload,
+    replicas: list[Endpoint],
+    model: str,
+    phase: str,
+    placement: Placement,
+    show: Any,
 ) -> Outcome:
     from openai import OpenAI  # noqa: PLC0415 - an extra
 
     with (
-        Router(urls, placement=placement, seed=workload.seed) as router,
+        Router(replicas, placement=placement, peers=1, seed=workload.seed) as router,
         OpenAI(api_key="-", max_retries=0) as plain,
         router.wrap(plain) as client,
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from prefixroute import Fixed, Nested, Placement, Random, RoundRobin, Router
+from prefixroute import Endpoint, Fixed, Nested, Placement, Random, RoundRobin, Router
 from tests.engines.chat import openai_chat
 from tests.engines.llama import LlamaReplicas
 from tests.engines.workload import WorkloadResult, WorkloadSpec, run_workload
@@ -30,8 +30,10 @@ def run_placement(
 ) -> WorkloadResult:
     """Sends the workload through a new router; the caches are empty before."""
     replicas.clear()
+    # Ports are drawn anew for each run; named endpoints have the same place on the ring every time.
+    endpoints = [Endpoint(url, id=f"replica-{i}") for i, url in enumerate(replicas.urls)]
     with (
-        Router(list(replicas.urls), placement=placement, seed=spec.seed) as router,
+        Router(endpoints, placement=placement, seed=spec.seed) as router,
         OpenAI(api_key="-") as plain,
         router.wrap(plain) as client,
     ):

@@ -13,17 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.engines import setup
 from tests.engines.chat import Message, Reply, direct_client, http_chat
 from tests.engines.llama import EngineError, LlamaReplicas
 from tests.engines.texts import system_prompts
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(
-        setup.installed() is None, reason="no engine: run `python -m tests.engines.setup`"
-    ),
-]
+pytestmark = pytest.mark.engine
 
 SLOTS = 3
 PROMPTS = system_prompts(random.Random(0), SLOTS + 1)

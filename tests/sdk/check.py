@@ -9,13 +9,14 @@ import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from prefixroute import Endpoint, Router
 from prefixroute.testing import EngineModel, FakeCluster, ReceivedRequest
 from tests.sdk.support import Case, Cases, Column, Target
 
-__all__ = ["Mismatch", "check", "outcomes"]
+__all__ = ["MismatchError", "check", "outcomes"]
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ _ENGINE: Final = EngineModel(
 )
 
 
-class Mismatch(AssertionError):
+class MismatchError(AssertionError):
     """A case that ran, but not as it does without the router."""
 
 
@@ -43,13 +44,16 @@ def outcomes(cases: Cases) -> dict[Column, str | None]:
     Returns:
         For each column what is wrong, "" if nothing is; None where the SDK has no such thing.
     """
-    return {
-        "sync": _outcome(cases.sync, check),
-        "async": _outcome(cases.asynchronous, check),
-        "stream": _outcome(cases.stream, check),
-        "tools": _outcome(cases.tools, check),
-        "refuses": _outcome(cases.refuses, lambda refuses: refuses()),
-    }
+    # One event loop for all: some SDKs keep one HTTP client for the whole process.
+    with asyncio.Runner() as runner:
+        compare = partial(check, runner)
+        return {
+            "sync": _outcome(cases.sync, compare),
+            "async": _outcome(cases.asynchronous, compare),
+            "stream": _outcome(cases.stream, compare),
+            "tools": _outcome(cases.tools, compare),
+            "refuses": _outcome(cases.refuses, lambda refuses: refuses()),
+        }
 
 
 def _outcome(cases: Sequence[T], run: Callable[[T], None]) -> str | None:
@@ -65,7 +69,7 @@ def _outcome(cases: Sequence[T], run: Callable[[T], None]) -> str | None:
 
 
 def _told(error: Exception) -> str:
-    if isinstance(error, Mismatch):
+    if isinstance(error, MismatchError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/tests/sdk/scenarios/" in frame.filename]
@@ -73,11 +77,11 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({places})"
 
 
-def check(case: Case) -> None:
+def check(runner: asyncio.Runner, case: Case) -> None:
     """Run a case through a router over several replicas, then without it, and compare.
 
     Raises:
-        Mismatch: What arrived is not what the SDK sends by itself, a conversation was split over
+        MismatchError: What arrived is not what the SDK sends by itself, a conversation was split over
             replicas, or the router's counts are off.
     """
     with _cluster() as (cluster, urls):
@@ -85,13 +89,13 @@ def check(case: Case) -> None:
             Endpoint(url, id=f"replica-{index}", api_key=_KEY) for index, url in enumerate(urls)
         ]
         router = Router(endpoints)
-        _run(case, Target(base_url=router.base_url, api_key=_CALLERS_KEY, router=router))
+        _run(runner, case, Target(base_url=router.base_url, api_key=_CALLERS_KEY, router=router))
         routed = cluster.requests
         _check_conversations(routed)
         _check_counts(router, len(routed))
     with _cluster() as (cluster, urls):
         # At the same replica: ids that it makes up come back in later turns.
-        _run(case, Target(base_url=urls[routed[0].replica], api_key=_KEY, router=None))
+        _run(runner, case, Target(base_url=urls[routed[0].replica], api_key=_KEY, router=None))
         _compare(routed, cluster.requests)
 
 
@@ -102,7 +106,7 @@ def _cluster() -> Iterator[tuple[FakeCluster, list[str]]]:
         yield cluster, urls
 
 
-def _run(case: Case, target: Target) -> None:
+def _run(runner: asyncio.Runner, case: Case, target: Target) -> None:
     if not inspect.iscoroutinefunction(case):
         case(target)
         if target.router is not None:
@@ -114,24 +118,24 @@ def _run(case: Case, target: Target) -> None:
         if target.router is not None:
             await target.router.aclose()
 
-    asyncio.run(main())
+    runner.run(main())
 
 
 def _check_conversations(requests: Iterable[ReceivedRequest]) -> None:
     """Check that each conversation met one replica, and that one of them had a second turn."""
     turns = [[r.replica for r in requests if mark in r.body] for mark in _CONVERSATIONS]
     if len(turns[0]) < 2:
-        raise Mismatch(f"conversation A has {len(turns[0])} turns: nothing was continued")
+        raise MismatchError(f"conversation A has {len(turns[0])} turns: nothing was continued")
     for mark, replicas in zip(_CONVERSATIONS, turns, strict=True):
         if len(set(replicas)) > 1:
-            raise Mismatch(f"{mark.decode()} was split over replicas {replicas}")
+            raise MismatchError(f"{mark.decode()} was split over replicas {replicas}")
 
 
 def _check_counts(router: Router, arrived: int) -> None:
     gc.collect()  # some SDKs leave a finished stream to the collector
     stats = router.stats()
     if (stats.in_flight, stats.failures, stats.requests) != (0, 0, arrived):
-        raise Mismatch(
+        raise MismatchError(
             f"{stats.in_flight} in flight, {stats.failures} failures and {stats.requests} requests"
             f" counted at the end, of {arrived} that arrived"
         )
@@ -141,7 +145,9 @@ def _compare(routed: Sequence[ReceivedRequest], direct: Sequence[ReceivedRequest
     """Check that requests are the same, byte for byte, but for URL, Host and place of the key."""
     for number, (one, other) in enumerate(itertools.zip_longest(routed, direct)):
         if one is None or other is None:
-            raise Mismatch(f"{len(routed)} requests were sent, and {len(direct)} without a router")
+            raise MismatchError(
+                f"{len(routed)} requests were sent, and {len(direct)} without a router"
+            )
         for what, ours, own in (
             ("target", f"{one.method} {one.target}", f"{other.method} {other.target}"),
             ("body", one.body, other.body),
@@ -149,8 +155,7 @@ def _compare(routed: Sequence[ReceivedRequest], direct: Sequence[ReceivedRequest
             ("key", _keys(one), _keys(other)),
         ):
             if ours != own:
-                ours, own = _apart(ours, own)
-                raise Mismatch(f"request {number}: {what} {ours!r}, without a router {own!r}")
+                raise MismatchError(f"request {number}: {what} {_apart(ours, own)}")
 
 
 def _headers(request: ReceivedRequest) -> list[tuple[str, str]]:
@@ -161,9 +166,11 @@ def _keys(request: ReceivedRequest) -> list[tuple[str, str]]:
     return sorted(pair for pair in request.headers if pair[0].lower() in _KEY_HEADERS)
 
 
-def _apart(ours: Any, own: Any) -> tuple[Any, Any]:
+def _apart(ours: Any, own: Any) -> str:
     """What differs of two values; of two lists only what the other one lacks."""
-    if not isinstance(ours, list):
-        return ours, own
-    lacks = [one for one in ours if one not in own], [one for one in own if one not in ours]
-    return lacks if any(lacks) else (ours, own)
+    if isinstance(ours, list) and sorted(ours) != sorted(own):
+        ours, own = (
+            [one for one in ours if one not in own],
+            [one for one in own if one not in ours],
+        )
+    return f"{ours!r}, without a router {own!r}"

@@ -96,9 +96,7 @@ def responses(at: Target) -> None:
         create = client.responses.create
         first = create(model=MODEL, instructions=SYSTEM, input=FIRST)
         assert first.output_text
-        create(
-            model=MODEL, instructions=SYSTEM, input=SECOND, previous_response_id=first.id
-        )
+        create(model=MODEL, instructions=SYSTEM, input=SECOND, previous_response_id=first.id)
 
 
 def completions_embeddings_models(at: Target) -> None:
@@ -141,9 +139,7 @@ async def aresponses(at: Target) -> None:
         create = client.responses.create
         first = await create(model=MODEL, instructions=SYSTEM, input=FIRST)
         assert first.output_text
-        await create(
-            model=MODEL, instructions=SYSTEM, input=SECOND, previous_response_id=first.id
-        )
+        await create(model=MODEL, instructions=SYSTEM, input=SECOND, previous_response_id=first.id)
 
 
 def stream(at: Target) -> None:
@@ -172,9 +168,7 @@ def stream_left_early(at: Target) -> None:
 
 def stream_responses(at: Target) -> None:
     with wrapped(at) as client:
-        events = client.responses.create(
-            model=MODEL, instructions=SYSTEM, input=FIRST, stream=True
-        )
+        events = client.responses.create(model=MODEL, instructions=SYSTEM, input=FIRST, stream=True)
         last = list(events)[-1]
         assert last.type == "response.completed"
         with client.responses.stream(
@@ -191,9 +185,7 @@ async def astream(at: Target) -> None:
     async with wrapped_async(at) as client:
         chunks = await client.chat.completions.create(model=MODEL, messages=OPENING, stream=True)
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
-        async with client.chat.completions.stream(
-            model=MODEL, messages=continued(text)
-        ) as events:
+        async with client.chat.completions.stream(model=MODEL, messages=continued(text)) as events:
             await events.until_done()
 
 
@@ -215,9 +207,7 @@ def structured(at: Target) -> None:
         reply = parse(model=MODEL, messages=OPENING, response_format=Sight)
         sight = reply.choices[0].message.parsed
         assert sight == Sight(hour=0, seen=[])
-        parse(
-            model=MODEL, messages=continued(sight.model_dump_json()), response_format=Sight
-        )
+        parse(model=MODEL, messages=continued(sight.model_dump_json()), response_format=Sight)
 
 
 async def atools_and_structured(at: Target) -> None:
@@ -242,7 +232,9 @@ def refuses_bedrock() -> None:
     for name in ("BedrockOpenAI", "AsyncBedrockOpenAI"):
         kind = getattr(openai, name, None)  # since version 3
         if kind is not None:
-            refused(kind(api_key="-", base_url="https://a.test"), "router.wrap(OpenAI(api_key=...))")
+            refused(
+                kind(api_key="-", base_url="https://a.test"), "router.wrap(OpenAI(api_key=...))"
+            )
 
 
 def refuses_own_constructor() -> None:
