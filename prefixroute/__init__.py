@@ -23,12 +23,14 @@ from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import KeySource, Prompt
 from prefixroute.core.stats import EndpointStats, Stats
+from prefixroute.core.tokens import Tokenizer
 from prefixroute.errors import (
     AttemptsFailed,
     ConfigurationError,
     PrefixrouteError,
     RouterClosedError,
     Saturated,
+    TokenizerUnavailable,
     UnknownEndpointError,
     UnsupportedClientError,
 )
@@ -62,6 +64,8 @@ __all__ = [
     "RouterClosedError",
     "Saturated",
     "Stats",
+    "Tokenizer",
+    "TokenizerUnavailable",
     "UnknownEndpointError",
     "UnsupportedClientError",
 ]

@@ -8,6 +8,7 @@ handling goes on working; these are for what only prefixroute can know::
     ├── ConfigurationError (ValueError)      a value that cannot work, found at construction
     ├── UnknownEndpointError (KeyError)      no endpoint has this id or URL
     ├── UnsupportedClientError (TypeError)   a client that ``Router.wrap`` cannot copy
+    ├── TokenizerUnavailable                 a tokenizer cannot count now: never reaches a caller
     ├── Saturated                            every eligible endpoint is at its ``max_in_flight``
     └── RouterClosedError (RuntimeError)     the router was closed before this call
 """
@@ -22,6 +23,7 @@ __all__ = [
     "PrefixrouteError",
     "RouterClosedError",
     "Saturated",
+    "TokenizerUnavailable",
     "UnknownEndpointError",
     "UnsupportedClientError",
 ]
@@ -61,6 +63,13 @@ class UnknownEndpointError(PrefixrouteError, KeyError):
 
 class UnsupportedClientError(PrefixrouteError, TypeError):
     """``Router.wrap`` was given a client that it cannot copy; the message names what works."""
+
+
+class TokenizerUnavailable(PrefixrouteError):  # noqa: N818 - a state, which passes or stays
+    """A tokenizer cannot count now. Tokenizers raise it; a router then counts bytes.
+
+    The message goes into the log, once: it names the cause and the remedy, and no prompt.
+    """
 
 
 class Saturated(PrefixrouteError):  # noqa: N818 - a state that a caller handles, not a fault

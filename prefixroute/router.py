@@ -13,6 +13,7 @@ from prefixroute.core.failover import Failover
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.placement import Placement
 from prefixroute.core.router import RouterCore
+from prefixroute.core.tokens import Tokenizer
 
 if TYPE_CHECKING:
     import httpx
@@ -40,6 +41,8 @@ class Router(RouterCore):
         placement: How prompts are placed: :class:`Nested` (default), :class:`Fixed`, or a baseline.
         failover: When a call is tried elsewhere.
         health: When endpoints are ejected.
+        tokenizer: Counts prompts and cuts blocks in tokens: one of :mod:`prefixroute.tokenizers`,
+            or anything with ``encode(text)``; default: bytes. All processes must have the same.
         peers: Routers in front of these endpoints, this one included, if that is known: 1 means
             that nobody else's requests have to be guessed.
         seed: Of the ring; all processes must have the same. If given, also of ties and jitter,
@@ -71,6 +74,7 @@ class Router(RouterCore):
         placement: Placement | None = None,
         failover: Failover | None = None,
         health: HealthPolicy | None = None,
+        tokenizer: Tokenizer | None = None,
         peers: int | None = None,
         seed: int | None = None,
         observers: Iterable[Observer] = (),
@@ -82,6 +86,7 @@ class Router(RouterCore):
             placement=placement,
             failover=failover,
             health=health,
+            tokenizer=tokenizer,
             peers=peers,
             seed=seed,
             observers=observers,

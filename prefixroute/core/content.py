@@ -30,6 +30,7 @@ __all__ = [
     "read_chat",
     "size_of",
     "text_part",
+    "without_billing_header",
 ]
 
 Json: TypeAlias = Any
@@ -71,7 +72,9 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         rest: Every later message; or the one text or list of token ids.
         steps: Boundaries of a text before its first whole block, bytes.
         around: Size that the engine's template adds around a segment, units.
-        others: Size of the other prompts of a batch, units: it is placed by its first.
+        others: Size of what is no part of the chain, units: the other prompts of a batch, which
+            is placed by its first; what a template adds behind the last message.
+        counted: Units are tokens, not bytes.
     """
 
     source: KeySource
@@ -80,15 +83,11 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     steps: Sequence[int] = ()
     around: int = 0
     others: int = 0
-
-    @property
-    def tokens(self) -> bool:
-        """Whether units are tokens, not bytes."""
-        return self.source is KeySource.TOKENS
+    counted: bool = False
 
     def payload_bytes(self, text_bytes: int) -> int:
         """Return how many bytes are hashed for what ``text_bytes`` bytes of text would hold."""
-        return text_bytes * TOKEN_BYTES // int(BYTES_PER_TOKEN) if self.tokens else text_bytes
+        return text_bytes * TOKEN_BYTES // int(BYTES_PER_TOKEN) if self.counted else text_bytes
 
     def rest_size(self) -> int:
         """Size of what follows the root, units."""
@@ -156,7 +155,7 @@ def read_chat(messages: Json, system: Json, source: KeySource) -> Content:
         source: What it counts as.
     """
     root: list[Part] = []
-    if not is_empty(system := _without_billing_header(system)):
+    if not is_empty(system := without_billing_header(system)):
         root += [(b"S", b"", 0), *_content_parts(system)]
     if not isinstance(messages, list) or not messages:
         return Content(source=KeySource.NONE, root=root, around=MESSAGE_BYTES)
@@ -165,7 +164,7 @@ def read_chat(messages: Json, system: Json, source: KeySource) -> Content:
         message = messages[count]
         name = message.get("name")
         root.append((kind, b"" if name is None else packed_value(name), 0))
-        root += _content_parts(_without_billing_header(message.get("content")))
+        root += _content_parts(without_billing_header(message.get("content")))
         root += _tail_parts(message)
         count += 1
     rest = _segments(messages[count:] if count else messages)
@@ -278,7 +277,7 @@ def _without_cache_control(value: Json, nesting: int = 0) -> Json:
     }
 
 
-def _without_billing_header(content: Json) -> Json:
+def without_billing_header(content: Json) -> Json:
     """Return a system prompt without the line that a client puts there for each call."""
     if isinstance(content, str):
         header = _BILLING_HEADER.match(content)

@@ -49,6 +49,10 @@ turns, and evicts somebody."""
 _PRICE_BLIND: Final = 3.0
 """More of it per F/T where loads are guessed: the worse the guess, the dearer the move."""
 
+_REPLY_TOKENS: Final = 256.0
+"""What the one endpoint that had a chat's last turn holds beyond it: the reply that it generated.
+Small beside what a turn of a long chat costs, it keeps a chat of short turns from wandering."""
+
 _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _TIER_SALT: Final = 0x9E37_79B9_7F4A_7C15
 
@@ -273,6 +277,9 @@ class NestedPolicy(StatelessPolicy):
         prompt, queues, states = ask.prompt, ask.queues, ask.group.states
         tokens, per_unit = ask.tokens, ask.per_unit
         found, replies = self._credit[level]
+        most = max(held.values(), default=0)
+        holders = [index for index, blocks in held.items() if blocks == most]
+        reply = _REPLY_TOKENS if len(holders) == 1 else 0.0
         weighed = []
         for index in order:
             state = states[index]
@@ -283,7 +290,8 @@ class NestedPolicy(StatelessPolicy):
                 uncached = max(1.0, uncached * (1.0 - found / replies))
             rate = queues.rate(state, states)
             load = queues.own_s(state, rate, ask.now) + queues.foreign_s(state, ask.now)
-            weighed.append(_Weighed(index, load, uncached, held_tokens, uncached / rate))
+            missing = uncached if blocks == most else uncached + reply
+            weighed.append(_Weighed(index, load, uncached, held_tokens, missing / rate))
         least = min(w.seconds for w in weighed)
         blind = 0.0 if queues.fresh(states[order[0]], ask.now) else queues.wait_over_service
         price = _PRICE + _PRICE_BLIND * blind

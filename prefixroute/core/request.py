@@ -11,23 +11,34 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from prefixroute.core.body import Fields, read_fields
 from prefixroute.core.content import Content, is_empty, json_part, packed_value, read_chat, size_of
 from prefixroute.core.hashing import ChainBuilder, Part, Segment, pack_fields, utf8, window_key
 from prefixroute.core.prompt import BYTES_PER_TOKEN, Cut, KeySource, Prompt
+from prefixroute.core.rendered import Chat, chat_of
 from prefixroute.core.texts import read_prompts
+from prefixroute.core.tokens import TokenReader
 
 __all__ = ["Body", "Headers", "read_prompt"]
 
 Body: TypeAlias = (
-    "Mapping[str, object] | bytes | bytearray | memoryview | str"
-    " | Sequence[int] | Sequence[str] | Sequence[Sequence[int]] | Prompt | None"
+    Mapping[str, object]
+    | bytes
+    | bytearray
+    | memoryview
+    | str
+    | Sequence[int]
+    | Sequence[str]
+    | Sequence[Sequence[int]]
+    | Prompt
+    | None
 )
 """A request body (JSON bytes or mapping), a text, token ids, a batch of these, or a Prompt."""
 
-Headers: TypeAlias = "Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]] | None"
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]] | None
 
 _ROOT_FIELDS: Final = (
     (b"m", "model"),
@@ -74,6 +85,7 @@ def read_prompt(
     headers: Headers = None,
     session: str | None = None,
     cut: Cut = _DEFAULT_CUT,
+    tokens: TokenReader | None = None,
 ) -> Prompt:
     """Return the prompt of a request. Never raises: what cannot be read has an empty chain.
 
@@ -83,18 +95,25 @@ def read_prompt(
         headers: The request's headers; ``x-session-id`` and ``x-prefix-id`` are read.
         session: Keeps requests together; goes before the header and the body's ``session_id``.
         cut: Where the placement wants prompts cut.
+        tokens: Counts prompts in a tokenizer's tokens; ``None``: in bytes.
     """
     if isinstance(body, Prompt):
         return body
     try:
         ids = _read_headers(headers)
-        return _read(body, _path(path), _id(session) or ids.get(_SESSION), ids.get(_PREFIX), cut)
+        session = _id(session) or ids.get(_SESSION)
+        return _read(body, _path(path), session, ids.get(_PREFIX), cut, tokens)
     except Exception:  # noqa: BLE001 - a request is never failed by routing
         return _NO_KEY
 
 
 def _read(
-    body: object, path: str | None, session: str | None, prefix_id: str | None, cut: Cut
+    body: object,
+    path: str | None,
+    session: str | None,
+    prefix_id: str | None,
+    cut: Cut,
+    tokens: TokenReader | None,
 ) -> Prompt:
     fields, direct = read_fields(body)
     if fields is None:
@@ -107,12 +126,14 @@ def _read(
         return Prompt(model=model, pin=pin, stream=stream)
     head = _root_head(fields, prefix_id or _id(fields.prompt_cache_key))
     tools = _tools(fields) if shape in _CHATS else []
+    if tokens is not None:
+        content, tools = tokens.read(content, tools, partial(_chat, fields, shape), cut)
     built = _build(content, head, tools, session, cut)
     return Prompt(
         chain=tuple(built.chain),
         ends=tuple(built.ends),
         size=built.size,
-        tokens_per_unit=1.0 if content.tokens else 1 / BYTES_PER_TOKEN,
+        tokens_per_unit=1.0 if content.counted else 1 / BYTES_PER_TOKEN,
         root_blocks=built.root_blocks,
         source=content.source if session is None else KeySource.SESSION,
         model=model,
@@ -194,6 +215,13 @@ def _content_of(fields: Fields, shape: _Shape | None) -> Content:
                 if content.source is not KeySource.NONE:
                     return content
     return _NOTHING
+
+
+def _chat(fields: Fields, shape: _Shape) -> Chat | None:
+    """Return the chat that a template can render; ``None``: there is none."""
+    if shape is _Shape.RESPONSES:
+        return chat_of(fields, _items(fields.input), fields.instructions)
+    return chat_of(fields, fields.messages, fields.system)
 
 
 def _items(items: object) -> list[object]:

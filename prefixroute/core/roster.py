@@ -71,6 +71,7 @@ class Roster:
         # appends here; whoever takes the lock next releases them.
         self.dropped: deque[Loan] = deque()
         self._lock = threading.Lock()
+        self._holder = 0  # the thread that has it
         self._change = threading.RLock()  # one membership change at a time; taken before _lock
         self._seeded = seed is not None
         self._random = Random(seed)  # noqa: S311 - ties and jitter, nothing secret
@@ -84,24 +85,34 @@ class Roster:
     def _locked(self) -> Iterator[tuple[Ledger, float]]:
         """Take the lock, release what was dropped, and tell observers once it is given back."""
         events: list[Event] = []
+        holder = threading.get_ident()
         try:
             with self._lock:
-                ledger, now = self._ledger, self._now()
-                while self.dropped:
-                    ledger.release(self.dropped.popleft(), now, neutral=True)
-                # Whoever waits goes first, before this call and after what it has freed.
-                granted = self._grant(ledger, now) if ledger.waiting else []
+                self._holder = holder
                 try:
-                    yield ledger, now
+                    ledger, now = self._ledger, self._now()
+                    while self.dropped:
+                        ledger.release(self.dropped.popleft(), now, neutral=True)
+                    # Whoever waits goes first, before this call and after what it has freed.
+                    granted = self._grant(ledger, now) if ledger.waiting else []
+                    try:
+                        yield ledger, now
+                    finally:
+                        if ledger.waiting:
+                            granted += self._grant(ledger, now)
+                        events, ledger.events = ledger.events, []
+                        for notify in granted:
+                            notify()
                 finally:
-                    if ledger.waiting:
-                        granted += self._grant(ledger, now)
-                    events, ledger.events = ledger.events, []
-                    for notify in granted:
-                        notify()
+                    self._holder = 0
         finally:
             if events and self._observers:
                 self._tell(events)
+
+    @property
+    def in_lock(self) -> bool:
+        """Whether this very thread holds the lock: a finalizer runs, in a collection within it."""
+        return self._holder == threading.get_ident()
 
     def _now(self) -> float:
         """Return the time; while the clock steps back it stands still, then goes on from there."""
@@ -286,6 +297,7 @@ class Roster:
     def _after_fork(self) -> None:
         """Start afresh in a child: a lock may be held by a thread that does not exist here."""
         self._lock = threading.Lock()
+        self._holder = 0
         self._change = threading.RLock()
         self.dropped.clear()
         if not self._seeded:

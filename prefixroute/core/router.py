@@ -16,6 +16,7 @@ from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Observer, RequestSent
 from prefixroute.core.explain import Explanation, explanation
 from prefixroute.core.failover import Failover, RetryBudget
+from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.lease import Lease
 from prefixroute.core.ledger import Ledger, Placed
@@ -26,6 +27,7 @@ from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.request import Body, Headers, read_prompt
 from prefixroute.core.roster import Roster
+from prefixroute.core.tokens import Tokenizer, TokenReader
 from prefixroute.core.waiters import Waiter
 from prefixroute.errors import Saturated
 
@@ -42,6 +44,7 @@ class RouterCore(Roster):
         placement: How prompts are placed; default :class:`Nested`.
         failover: When a call is tried elsewhere.
         health: When endpoints are ejected.
+        tokenizer: Counts prompts and cuts blocks in tokens; ``None``: in bytes.
         peers: Routers in front of these endpoints, this one included, if that is known: 1 means
             that nobody else's requests have to be guessed.
         seed: Of the ring; if given, also of ties and jitter, which else start at random.
@@ -60,6 +63,7 @@ class RouterCore(Roster):
         placement: Placement | None = None,
         failover: Failover | None = None,
         health: HealthPolicy | None = None,
+        tokenizer: Tokenizer | None = None,
         peers: int | None = None,
         seed: int | None = None,
         observers: Iterable[Observer] = (),
@@ -78,6 +82,7 @@ class RouterCore(Roster):
         self.failover = failover if failover is not None else Failover()
         self.wall_clock = wall_clock
         self._cut = self._placement.cut
+        self._tokens = None if tokenizer is None else TokenReader(tokenizer)
         self._budget = RetryBudget(self.failover.budget_share, self.failover.budget_per_minute)
 
     def __repr__(self) -> str:
@@ -93,6 +98,13 @@ class RouterCore(Roster):
             f"{stats.in_flight} in flight>"
         )
 
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of all that decides a placement: equal ones agree."""
+        if self._tokens is None:
+            return super().fingerprint
+        return f"{digest64(utf8(f'{super().fingerprint} {self._tokens.name}')):016x}"
+
     # -- placing ---------------------------------------------------------------
 
     def read(
@@ -104,7 +116,10 @@ class RouterCore(Roster):
         session: str | None = None,
     ) -> Prompt:
         """Return what placement knows of a request; never raises."""
-        return read_prompt(body, path=path, headers=headers, session=session, cut=self._cut)
+        cut, tokens = self._cut, self._tokens
+        return read_prompt(
+            body, path=path, headers=headers, session=session, cut=cut, tokens=tokens
+        )
 
     def route(
         self,
@@ -265,19 +280,27 @@ class RouterCore(Roster):
         return granted
 
     # -- leases ----------------------------------------------------------------
+    # A generator that is dropped ends in a finalizer, which may run inside the lock: what it says
+    # is then lost, and its lease released by whoever takes the lock next.
 
     def first_token(self, loan: Loan, cached_tokens: int | None) -> None:
         """Serve :meth:`Lease.first_token`."""
+        if self.in_lock:
+            return
         with self._locked() as (ledger, now):
             ledger.first_token(loan, cached_tokens, now)
 
     def usage(self, loan: Loan, prompt_tokens: int | None, cached_tokens: int | None) -> None:
         """Serve :meth:`Lease.usage`."""
+        if self.in_lock:
+            return
         with self._locked() as (ledger, _):
             ledger.usage(loan, prompt_tokens, cached_tokens)
 
     def pin(self, loan: Loan, response_id: str) -> None:
         """Serve :meth:`Lease.answered`."""
+        if self.in_lock:
+            return
         with self._locked() as (ledger, _):
             ledger.pin(loan, response_id)
 
@@ -289,12 +312,17 @@ class RouterCore(Roster):
         digest: int | None,
     ) -> None:
         """Serve :meth:`Lease.failed`."""
+        if self.in_lock:
+            return
         with self._locked() as (ledger, now):
             ledger.failed(loan, status, retry_after_s, digest, now)
 
     def release(self, loan: Loan, *, neutral: bool = False) -> None:
         """Serve :meth:`Lease.release` and :meth:`Lease.abandon`."""
         if loan.released:
+            return
+        if self.in_lock:
+            self.dropped.append(loan)
             return
         with self._locked() as (ledger, now):
             ledger.release(loan, now, neutral=neutral)

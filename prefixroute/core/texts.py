@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -17,9 +15,13 @@ from prefixroute.core.content import (
     text_part,
 )
 from prefixroute.core.hashing import Part
+from prefixroute.core.pieces import pack_ids
 from prefixroute.core.prompt import BYTES_PER_TOKEN, KeySource
 
-__all__ = ["read_prompts"]
+__all__ = ["IDS_HEAD", "TEXT_STEPS", "read_prompts"]
+
+IDS_HEAD: Final = b"I"
+"""Head of a prompt of token ids alone."""
 
 TEXT_STEPS: Final = (128, 256, 512)
 """Boundaries of a plain text before its first whole block: it has no messages to be cut at."""
@@ -48,9 +50,10 @@ def read_prompts(prompt: Json, media: Iterable[Json] = ()) -> Content:
         return Content(source=KeySource.TEXT, rest=[(b"P", first)], steps=TEXT_STEPS, others=others)
     return Content(
         source=KeySource.TOKENS,
-        rest=[(b"I", [(kind, data, size // _PER_TOKEN) for kind, data, size in first])],
+        rest=[(IDS_HEAD, [(kind, data, size // _PER_TOKEN) for kind, data, size in first])],
         steps=[step * TOKEN_BYTES // _PER_TOKEN for step in TEXT_STEPS],
         others=others // _PER_TOKEN,
+        counted=True,
     )
 
 
@@ -67,9 +70,8 @@ def _as_list(value: Json) -> list[Json]:
         return value
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
         return list(value)
-    if not hasattr(value, "tolist"):
-        return []
-    items = value.tolist()  # an array of NumPy's is no Sequence
+    to_list = getattr(value, "tolist", None)  # an array of NumPy's is no Sequence
+    items = to_list() if to_list is not None else None
     return items if isinstance(items, list) else []
 
 
@@ -109,9 +111,6 @@ def _mixed_parts(items: list[Json]) -> list[Part]:
 def _ids_part(ids: Sequence[int]) -> Part:
     size = len(ids) * _PER_TOKEN
     try:
-        packed = array("q", ids)
+        return (b"i", pack_ids(ids), size)
     except OverflowError:  # larger than any token id
         return (b"g", canonical_json([int(i) for i in ids]), size)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return (b"i", packed.tobytes(), size)

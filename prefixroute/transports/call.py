@@ -158,6 +158,7 @@ class Call:
         return self.library.module.Response(
             503,
             headers={"retry-after": f"{max(1, round(retry_after))}"},
+            extensions={"prefixroute": None},
             json={
                 "error": {
                     "message": "every endpoint is at its max_in_flight (prefixroute)",

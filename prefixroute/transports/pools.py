@@ -8,18 +8,18 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["Pools"]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _OfLoop:
     """The pools of one event loop, and the generator that closes them before it ends."""
 
-    pools: dict[Hashable, Any] = field(default_factory=dict)
-    closer: AsyncGenerator[None, None] | None = None
+    pools: dict[Hashable, Any]
+    closer: AsyncGenerator[None, None]
 
 
 class Pools:
@@ -77,13 +77,13 @@ class Pools:
         return pool
 
     async def _enter(self, loop: Any) -> _OfLoop:
-        of_loop = _OfLoop()
+        pools: dict[Hashable, Any] = {}
+        # Event loops close the asynchronous generators that were begun on them when they end.
+        of_loop = _OfLoop(pools, _closing(weakref.ref(self), loop, pools))
         with self._lock:
             for other in [known for known in self._loops if _has_ended(known)]:
                 del self._loops[other]
             self._loops[loop] = of_loop
-        # Event loops close the asynchronous generators that were begun on them when they end.
-        of_loop.closer = _closing(weakref.ref(self), loop, of_loop.pools)
         await anext(of_loop.closer)
         return of_loop
 
@@ -106,8 +106,13 @@ class Pools:
         """Close the pools of the running event loop."""
         with self._lock:
             of_loop = self._loops.pop(loop, None)
-        if of_loop is not None and of_loop.closer is not None:
-            await of_loop.closer.aclose()
+        if of_loop is not None:
+            pools = list(of_loop.pools.values())
+            of_loop.pools.clear()  # here and now: nothing is left to the generator
+            with suppress(RuntimeError):  # it is ending already
+                await of_loop.closer.aclose()
+            for pool in pools:
+                await pool.aclose()
         for child in list(self._children):
             await child.aclose(loop)
 
@@ -131,8 +136,8 @@ async def _closing(
         owning = owner()
         if owning is not None:
             owning._forget(loop, pools)  # noqa: SLF001 - same module
-        for pool in pools.values():
-            await pool.aclose()
+        while pools:
+            await pools.popitem()[1].aclose()
 
 
 def _has_ended(loop: Any) -> bool:

@@ -18,6 +18,15 @@ def flavour(request: pytest.FixtureRequest) -> Flavour:
     return made
 
 
+@pytest.fixture(
+    params=[flavour for flavour in FLAVOURS if not flavour.is_sync],
+    ids=lambda f: f"{f.library}-{f.mode}",
+)
+def async_flavour(request: pytest.FixtureRequest) -> Flavour:
+    made: Flavour = request.param
+    return made
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _collections_are_quick() -> None:
     """Leave the imported modules out of the collections that follow: there are hundreds."""

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import trio
 
@@ -109,13 +109,13 @@ class Client:
         return await self.request("GET", path, **given)
 
     async def request(self, method: str, path: str, **given: Any) -> Any:
-        return await _maybe(self.http.request(method, path, **given))
+        return await maybe(self.http.request(method, path, **given))
 
     async def open(self, path: str = CHAT, **given: Any) -> Any:
         """Send; the reply is not read."""
         given = given or {"json": STREAM}
         request = self.http.build_request("POST", path, **given)
-        return await _maybe(self.http.send(request, stream=True))
+        return await maybe(self.http.send(request, stream=True))
 
     @asynccontextmanager
     async def streaming(self, path: str = CHAT, **given: Any) -> AsyncIterator[Any]:
@@ -133,23 +133,23 @@ class Client:
         return raw
 
     async def read(self, response: Any) -> bytes:
-        body: bytes = await _maybe(response.read() if self.flavour.is_sync else response.aread())
+        body: bytes = await maybe(response.read() if self.flavour.is_sync else response.aread())
         return body
 
     async def close_response(self, response: Any) -> None:
-        await _maybe(response.close() if self.flavour.is_sync else response.aclose())
+        await maybe(response.close() if self.flavour.is_sync else response.aclose())
 
     async def aclose(self) -> None:
-        await _maybe(self.http.close() if self.flavour.is_sync else self.http.aclose())
+        await maybe(self.http.close() if self.flavour.is_sync else self.http.aclose())
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
-async def _maybe(result: Any) -> Any:
+async def maybe(result: Any) -> Any:
     return await result if asyncio.iscoroutine(result) else result
 
 

@@ -173,13 +173,12 @@ def test_a_last_refusal_is_passed_on_as_it_comes(flavour: Flavour) -> None:
     inner = Inner(flavour, in_turn(flavour.error("ConnectError"), last))
 
     async def main() -> None:
-        async with flavour.client(router, inner) as client:
-            async with client.streaming() as reply:
-                assert body.iterated == 0
-                assert [chunk async for chunk in client.chunks(reply)] == [
-                    b'{"error":',
-                    b'"busy"}',
-                ]
+        async with flavour.client(router, inner) as client, client.streaming() as reply:
+            assert body.iterated == 0
+            assert [chunk async for chunk in client.chunks(reply)] == [
+                b'{"error":',
+                b'"busy"}',
+            ]
         assert body.closed == 1
 
     flavour.run(main)
@@ -193,12 +192,11 @@ def test_a_refusal_is_kept_readable_when_the_others_cannot_connect(flavour: Flav
     inner = Inner(flavour, in_turn(refusal, flavour.error("ConnectError")))
 
     async def main() -> None:
-        async with flavour.client(router, inner) as client:
-            async with client.streaming() as reply:
-                assert reply.status_code == 429
-                assert reply.headers["retry-after"] == "3"
-                assert await client.read(reply) == b'{"error":"busy"}'
-                assert reply.json() == {"error": "busy"}
+        async with flavour.client(router, inner) as client, client.streaming() as reply:
+            assert reply.status_code == 429
+            assert reply.headers["retry-after"] == "3"
+            assert await client.read(reply) == b'{"error":"busy"}'
+            assert reply.json() == {"error": "busy"}
         assert body.closed == 1, "its connection is free while others are tried"
         assert reply.extensions["prefixroute"].endpoint.url.startswith(f"http://{inner.hosts[0]}:")
         assert len(inner.received) == 3
@@ -283,7 +281,7 @@ def test_when_nobody_can_be_reached(flavour: Flavour) -> None:
         assert len(attempts.attempts) == 3
         for _, what in attempts.attempts:
             assert isinstance(what, flavour.module.ConnectError)
-            assert what.request is error.request  # type: ignore[union-attr]
+            assert what.request is error.request
         assert attempts.__cause__ is cause
         assert "secret" not in repr(error) + repr(attempts) + str(attempts)
 

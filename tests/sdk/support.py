@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from prefixroute import Endpoint, Router
@@ -15,16 +16,22 @@ __all__ = [
     "COLUMNS",
     "FIRST",
     "MODEL",
+    "OPENING",
     "OTHER",
     "OTHER_SYSTEM",
     "PARAMETERS",
+    "RESPONSE_FORMAT",
     "SECOND",
     "SYSTEM",
+    "TOOLS",
+    "UNRELATED",
     "Case",
     "Cases",
     "Column",
     "LibraryName",
     "Target",
+    "continued",
+    "library_of_openai",
     "refused",
 ]
 
@@ -40,13 +47,56 @@ FIRST: Final = "Conversation A: what did the keeper see at dawn?"
 SECOND: Final = "Conversation A: and at noon?"
 OTHER_SYSTEM: Final = "You are the cook of a research vessel. " * 60
 OTHER: Final = "Conversation B: what is for dinner?"
+
+OPENING: Final[list[Any]] = [
+    {"role": "system", "content": SYSTEM},
+    {"role": "user", "content": FIRST},
+]
+"""The first turn, for SDKs that take messages as the chat API has them."""
+
+UNRELATED: Final[list[Any]] = [
+    {"role": "system", "content": OTHER_SYSTEM},
+    {"role": "user", "content": OTHER},
+]
+"""Another conversation."""
+
 PARAMETERS: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {"hour": {"type": "integer"}},
     "required": ["hour"],
     "additionalProperties": False,
 }
-"""Of the tool that cases offer."""
+"""Of the tool that cases offer; the simulated engine answers ``{"hour": 0}``."""
+
+TOOLS: Final[list[Any]] = [
+    {
+        "type": "function",
+        "function": {"name": "look", "description": "Look out.", "parameters": PARAMETERS},
+    }
+]
+"""The tool, as the chat API has it."""
+
+RESPONSE_FORMAT: Final[dict[str, Any]] = {
+    "type": "json_schema",
+    "json_schema": {"name": "sight", "strict": True, "schema": PARAMETERS},
+}
+"""Structured output, as the chat API has it."""
+
+
+def continued(text: object) -> list[Any]:
+    """The second turn of the conversation, as the chat API has it."""
+    assert isinstance(text, str)
+    assert text
+    return [
+        *OPENING,
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": SECOND},
+    ]
+
+
+def library_of_openai() -> LibraryName:
+    """The HTTP library of the OpenAI SDK that is installed."""
+    return "httpx" if int(version("openai").partition(".")[0]) < 3 else "httpx2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """LangChain's ChatOpenAI, which takes a sync and an async HTTP client."""
 
+# mypy: disable-error-code="import-not-found", allow-untyped-decorators, allow-subclassing-any
+
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
@@ -18,11 +19,11 @@ from tests.sdk.support import (
     SECOND,
     SYSTEM,
     Cases,
-    LibraryName,
     Target,
+    library_of_openai,
 )
 
-LIBRARY: LibraryName = "httpx" if int(version("openai").partition(".")[0]) < 3 else "httpx2"
+LIBRARY = library_of_openai()
 OPENING: list[Any] = [SystemMessage(SYSTEM), HumanMessage(FIRST)]
 UNRELATED: list[Any] = [SystemMessage(OTHER_SYSTEM), HumanMessage(OTHER)]
 

@@ -11,28 +11,19 @@ from pydantic import BaseModel
 from tests.sdk.support import (
     FIRST,
     MODEL,
-    OTHER,
-    OTHER_SYSTEM,
-    PARAMETERS,
+    OPENING,
     SECOND,
     SYSTEM,
+    TOOLS,
+    UNRELATED,
     Cases,
-    LibraryName,
     Target,
+    continued,
+    library_of_openai,
     refused,
 )
 
-LIBRARY: LibraryName = "httpx" if int(openai.__version__.partition(".")[0]) < 3 else "httpx2"
-OPENING: list[Any] = [
-    {"role": "system", "content": SYSTEM},
-    {"role": "user", "content": FIRST},
-]
-UNRELATED: list[Any] = [
-    {"role": "system", "content": OTHER_SYSTEM},
-    {"role": "user", "content": OTHER},
-]
-TOOL: dict[str, Any] = {"name": "look", "description": "Look out.", "parameters": PARAMETERS}
-TOOLS: list[Any] = [{"type": "function", "function": TOOL}]
+LIBRARY = library_of_openai()
 
 
 class Sight(BaseModel):
@@ -40,16 +31,6 @@ class Sight(BaseModel):
 
     hour: int
     seen: list[str]
-
-
-def continued(text: str | None) -> list[Any]:
-    """The second turn of a conversation."""
-    assert text
-    return [
-        *OPENING,
-        {"role": "assistant", "content": text},
-        {"role": "user", "content": SECOND},
-    ]
 
 
 def wrapped(at: Target) -> OpenAI:
@@ -196,8 +177,8 @@ def tools(at: Target) -> None:
         message: Any = reply.choices[0].message
         call = message.tool_calls[0]
         assert call.function.arguments == '{"hour": 0}'
-        result = {"role": "tool", "tool_call_id": call.id, "content": "A ship."}
-        said = {"role": "assistant", "tool_calls": [call.model_dump(exclude_none=True)]}
+        result: Any = {"role": "tool", "tool_call_id": call.id, "content": "A ship."}
+        said: Any = {"role": "assistant", "tool_calls": [call.model_dump(exclude_none=True)]}
         assert create(model=MODEL, messages=[*OPENING, said, result], tools=TOOLS).choices
 
 

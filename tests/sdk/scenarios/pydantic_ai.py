@@ -1,9 +1,10 @@
 """Pydantic AI, whose OpenAI provider takes an HTTP client or a whole SDK client."""
 
+# mypy: disable-error-code="import-not-found", allow-untyped-decorators, allow-subclassing-any
+
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
 from openai import AsyncOpenAI
@@ -22,11 +23,11 @@ from tests.sdk.support import (
     SECOND,
     SYSTEM,
     Cases,
-    LibraryName,
     Target,
+    library_of_openai,
 )
 
-LIBRARY: LibraryName = "httpx" if int(version("openai").partition(".")[0]) < 3 else "httpx2"
+LIBRARY = library_of_openai()
 
 
 class Sight(BaseModel):

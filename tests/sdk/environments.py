@@ -1,0 +1,91 @@
+"""Makes the environments that scenarios run in, with uv, and keeps them in a cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+__all__ = ["ROOT", "SetupError", "cache_folder", "environment"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The checkout: prefixroute and the scenarios are imported from here."""
+
+
+class SetupError(Exception):
+    """An environment could not be made; the message says what uv said."""
+
+
+def cache_folder() -> Path:
+    """Where environments are kept. Remove it to make them anew."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "prefixroute" / "sdk"
+
+
+def environment(name: str, requirements: Iterable[str], as_of: str) -> Path:
+    """Return the Python of an environment with these requirements and with prefixroute's own.
+
+    It is made where it isn't there yet, in a folder of its own that is renamed when it is finished:
+    whatever is found in the cache is complete, and two runs at once don't disturb each other.
+
+    Args:
+        name: The environment's, for people.
+        requirements: What is installed.
+        as_of: Only what was published up to the end of this day (UTC) is taken.
+
+    Raises:
+        SetupError: uv is missing, or says no.
+    """
+    wanted = [*requirements, *_dependencies()]
+    identity = json.dumps([wanted, as_of, sys.version_info[:3], sys.executable])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    folder = cache_folder() / f"{name}-{digest}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+        try:
+            _uv("venv", "--python", sys.executable, "--clear", str(made))
+            newest = f"{as_of}T23:59:59Z"
+            _uv("pip", "install", "--python", str(made), "--exclude-newer", newest, *wanted)
+            _rename(made, folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return folder / "bin" / "python"
+
+
+def _dependencies() -> list[str]:
+    """What prefixroute needs; with an own httpx or httpx2 beside it, whatever that is."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed: list[str] = project["dependencies"]
+    return needed
+
+
+def _rename(made: Path, folder: Path) -> None:
+    try:
+        made.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another run was faster
+            raise
+
+
+def _uv(*arguments: str) -> None:
+    if (found := shutil.which("uv")) is not None:
+        command = [found]
+    elif importlib.util.find_spec("uv") is not None:
+        command = [sys.executable, "-m", "uv"]
+    else:
+        raise SetupError("uv is not installed: pip install uv")
+    done = subprocess.run(
+        [*command, *arguments, "--quiet"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SetupError(f"uv {' '.join(arguments)}: {done.stderr.strip()}")
