@@ -43,6 +43,9 @@ class Router(RouterCore):
         health: When endpoints are ejected.
         tokenizer: Counts prompts and cuts blocks in tokens: one of :mod:`prefixroute.tokenizers`,
             or anything with ``encode(text)``; default: bytes. All processes must have the same.
+        inject_usage: Streamed chats and completions that say nothing of
+            ``stream_options.include_usage`` ask for it, so that engines report their cached tokens;
+            the chunk that this adds is hidden from the caller. Else no body is ever altered.
         peers: Routers in front of these endpoints, this one included, if that is known: 1 means
             that nobody else's requests have to be guessed.
         seed: Of the ring; all processes must have the same. If given, also of ties and jitter,
@@ -67,7 +70,7 @@ class Router(RouterCore):
     root_url: Final = "https://prefixroute.invalid"
     """:attr:`base_url` without ``/v1``, as Anthropic's clients want it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that can be said about a router
         self,
         endpoints: Iterable[Endpoint | str],
         *,
@@ -75,6 +78,7 @@ class Router(RouterCore):
         failover: Failover | None = None,
         health: HealthPolicy | None = None,
         tokenizer: Tokenizer | None = None,
+        inject_usage: bool = False,
         peers: int | None = None,
         seed: int | None = None,
         observers: Iterable[Observer] = (),
@@ -93,6 +97,7 @@ class Router(RouterCore):
             clock=clock,
             wall_clock=wall_clock,
         )
+        self.inject_usage = inject_usage
         self._pools: Pools | None = None
 
     # -- clients ---------------------------------------------------------------
@@ -265,4 +270,4 @@ class Router(RouterCore):
 
 def _timeout(module: Any) -> Any:
     """Return a timeout for generations: the libraries' own 5 s end many of them."""
-    return module.Timeout(600.0, connect=5.0)
+    return module.Timeout(600, connect=5.0)  # the SDKs send it in a header, as 600

@@ -26,6 +26,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _HELD = 32
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now out of the collections that follow, which are many."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_stays_in_flight(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

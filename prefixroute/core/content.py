@@ -70,6 +70,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         source: What it was read from.
         root: Parts of the system prompt.
         rest: Every later message; or the one text or list of token ids.
+        replies: Indices in ``rest`` of the messages that a model wrote.
         steps: Boundaries of a text before its first whole block, bytes.
         around: Size that the engine's template adds around a segment, units.
         others: Size of what is no part of the chain, units: the other prompts of a batch, which
@@ -80,6 +81,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     source: KeySource
     root: list[Part] = []
     rest: list[Segment] = []
+    replies: Sequence[int] = ()
     steps: Sequence[int] = ()
     around: int = 0
     others: int = 0
@@ -167,8 +169,8 @@ def read_chat(messages: Json, system: Json, source: KeySource) -> Content:
         root += _content_parts(without_billing_header(message.get("content")))
         root += _tail_parts(message)
         count += 1
-    rest = _segments(messages[count:] if count else messages)
-    return Content(source=source, root=root, rest=rest, around=MESSAGE_BYTES)
+    rest, replies = _segments(messages[count:] if count else messages)
+    return Content(source=source, root=root, rest=rest, replies=replies, around=MESSAGE_BYTES)
 
 
 def _root_kind(message: Json) -> bytes | None:
@@ -182,6 +184,15 @@ def _root_kind(message: Json) -> bytes | None:
     return None
 
 
+def _is_reply(message: Json) -> bool:
+    """Whether a model wrote it: an assistant's message, or a call or a thought of its own."""
+    if not isinstance(message, dict):
+        return False
+    kind = message.get("type")
+    calls = isinstance(kind, str) and (kind == "reasoning" or kind.endswith("_call"))
+    return calls or message.get("role") == "assistant"
+
+
 def _is_message(message: Json) -> bool:
     """Whether it has a role and is no item of another type, such as a function call."""
     return (
@@ -191,17 +202,23 @@ def _is_message(message: Json) -> bool:
     )
 
 
-def _segments(messages: list[Json]) -> list[Segment]:
+def _segments(messages: list[Json]) -> tuple[list[Segment], list[int]]:
     segments: list[Segment] = []
+    replies: list[int] = []
     for message in messages:
         try:  # nearly all messages are a role and a text, and there are many
             if len(message) == 2:
-                segments.append((_PLAIN_HEADS[message["role"]], message["content"].encode()))
+                role = message["role"]
+                segments.append((_PLAIN_HEADS[role], message["content"].encode()))
+                if role == "assistant":
+                    replies.append(len(segments) - 1)
                 continue
         except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
             pass
         segments.append(_segment(message))
-    return segments
+        if _is_reply(message):
+            replies.append(len(segments) - 1)
+    return segments, replies
 
 
 def _segment(message: Json) -> Segment:

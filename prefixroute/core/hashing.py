@@ -98,13 +98,14 @@ class ChainBuilder:
         block_bytes: Length of a block, in bytes of payload.
     """
 
-    __slots__ = ("_block", "_hash", "chain", "ends", "root_blocks", "size")
+    __slots__ = ("_block", "_hash", "chain", "ends", "replies", "root_blocks", "size")
 
     def __init__(self, block_bytes: int) -> None:
         self._block = block_bytes
         self._hash = running_hash()
         self.chain: list[int] = []
         self.ends: list[int] = []
+        self.replies: list[int] = []
         self.root_blocks = 0
         self.size = 0
 
@@ -150,17 +151,34 @@ class ChainBuilder:
         self._close(front, entries, pieces, last=True)
 
     def add_all(
-        self, segments: Iterable[Segment], *, extra: int = 0, steps: Sequence[int] = ()
+        self,
+        segments: Iterable[Segment],
+        *,
+        extra: int = 0,
+        steps: Sequence[int] = (),
+        replies: Sequence[int] = (),
     ) -> None:
-        """Add segments: the same as :meth:`add` of each, but faster where they are short texts."""
+        """Add segments: the same as :meth:`add` of each, but faster where they are short texts.
+
+        Args:
+            segments: In order.
+            extra: As for :meth:`add`, and so the next.
+            steps: Boundaries before the first whole block.
+            replies: Indices of the segments that a model wrote, ascending; their blocks are noted.
+        """
         update, digest, block = self._hash.update, self._hash.utupledigest, self._block
         chain, ends = self.chain, self.ends
         fronts: dict[bytes, bytes] = {}
+        first, split = len(chain), [(sys.maxsize, 1)]
         for head, body in segments:
             if not isinstance(body, bytes):
+                start = len(chain)
                 self.add(head, body, extra=extra, steps=steps)
+                split.append((start, len(chain) - start))
             elif (length := len(body)) > block or steps:
+                start = len(chain)
                 self.add(head, [(b"t", body, length)], extra=extra, steps=steps)
+                split.append((start, len(chain) - start))
             else:
                 front = fronts.get(head)
                 if front is None:
@@ -169,6 +187,20 @@ class ChainBuilder:
                 chain.append(digest()[0])
                 self.size += length + extra
                 ends.append(self.size)
+        self._note(replies, first, split)
+
+    def _note(self, replies: Iterable[int], first: int, split: list[tuple[int, int]]) -> None:
+        """Note the blocks of replies, given the first block and the blocks of longer segments."""
+        if len(split) == 1:  # only the one that ends the list
+            self.replies += [first + index for index in replies]
+            return
+        split.sort(reverse=True)
+        more = 0  # blocks than segments, up to here
+        for index in replies:
+            while split[-1][0] < first + index + more:
+                more += split.pop()[1] - 1
+            start = first + index + more
+            self.replies += range(start, start + (split[-1][1] if split[-1][0] == start else 1))
 
     def _next_end(self, start: int, steps: Sequence[int]) -> int:
         for step in steps:

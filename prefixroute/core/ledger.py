@@ -207,8 +207,8 @@ class Ledger:
         state.in_flight += 1
         state.requests += 1
         state.spills += choice.reason in _SPILLS
-        rate = self.queues.rate(state, ask.group.states)
-        self.queues.sent(loan, rate, ask.now)
+        loan.shared_tokens = choice.shared_tokens
+        self.queues.sent(loan, ask.now)
         self.policy.sent(ask, choice, counted=counted)
         return loan
 
@@ -238,6 +238,7 @@ class Ledger:
             self.ratios.learn(loan.prompt, prompt_tokens)
         if cached_tokens is None or loan.cached_tokens is not None:
             return
+        cached_tokens = max(0, cached_tokens)
         loan.cached_tokens = cached_tokens
         total = loan.prompt_tokens if loan.prompt_tokens is not None else round(loan.tokens)
         state = loan.state
@@ -245,11 +246,7 @@ class Ledger:
         state.cached_tokens += cached_tokens
         state.expected_tokens += loan.expected_tokens
         self.policy.learned(loan)
-        self._learn(loan)
-
-    def _learn(self, loan: Loan) -> None:
-        others = self.members.states if self.members is not None else ()
-        self.queues.learn(loan, others)
+        self.queues.learn(loan)
 
     def pin(self, loan: Loan, response_id: str) -> None:
         """Remember who answered, for requests that continue this response."""
@@ -300,7 +297,7 @@ class Ledger:
             state = loan.state
             state.in_flight -= 1
             self.queues.answered(loan)
-            self._learn(loan)
+            self.queues.learn(loan)
             if loan.failed or neutral:
                 state.health.neutral(probe=loan.probe)
             elif state.health.succeeded(probe=loan.probe):
@@ -343,8 +340,7 @@ class Ledger:
 
     def report(self, state: EndpointState, load: EngineLoad, now: float) -> None:
         """Take an engine's report of its load."""
-        others = self.members.states if self.members is not None else ()
-        self.queues.report(state, load, now, self.queues.rate(state, others))
+        self.queues.report(state, load, now)
 
     def swap(self, members: Members) -> tuple[list[EndpointState], list[EndpointState]]:
         """Put a new membership in place; return who joined and who left."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from prefixroute.core.checks import check_number
 from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.health import Health
 from prefixroute.core.prompt import Prompt
 
@@ -75,10 +76,11 @@ class EndpointState:
     """
 
     __slots__ = (
-        "backlog", "backlog_at", "bit", "cached_tokens", "endpoint", "expected_tokens", "failures",
+        "answered_at", "backlog", "backlog_at", "bit", "cached_tokens", "crowd", "crowd_weight",
+        "endpoint", "expected_tokens", "failures", "felt", "felt_squares", "felt_sum",
         "foreign_requests", "foreign_s", "health", "in_flight", "interval_s", "member", "open",
-        "prompt_tokens", "queued", "rate", "replies", "reported", "reported_at", "requests",
-        "silent", "spills", "wait_at", "wait_s", "work", "work2",
+        "prompt_tokens", "queued", "rate", "reported", "reported_at", "requests", "salt", "sent",
+        "silent", "spills", "wait_at", "wait_factor", "wait_s", "work",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -92,13 +94,19 @@ class EndpointState:
         self.queued = self.backlog = self.backlog_at = 0.0
         self.open: OrderedDict[int, Loan] = OrderedDict()
         self.silent: OrderedDict[int, Loan] = OrderedDict()
-        self.rate = 0.0  # learned prefill rate, tokens/s; 0: nothing learned yet
-        self.replies = 0  # that it was learned from
+        self.answered_at = -math.inf  # when the last own first token came
+        self.rate = 0.0  # fastest own prefill, tokens/s; 0: nothing learned yet
         self.wait_s, self.wait_at = 0.0, -math.inf  # others' queue as it was last felt
-        self.work = self.work2 = 0.0  # decayed sums of own uncached seconds, and of their squares
+        # Decayed: logarithms of others' waits, their number and squares, and what follows: the mean
+        # wait here against that everywhere.
+        self.felt = self.felt_sum = self.felt_squares = 0.0
+        self.wait_factor = 1.0
+        self.sent = self.work = 0.0  # decayed: own requests, and their uncached seconds
         self.reported: EngineLoad | None = None
         self.reported_at, self.interval_s = -math.inf, 0.0
         self.foreign_s, self.foreign_requests = 0.0, 0  # of others, when the report came
+        self.crowd = self.crowd_weight = 0.0  # decayed mean of reported requests; see Crowding
+        self.salt = digest64(utf8(endpoint.id))
         self.requests = self.failures = self.spills = 0
         self.prompt_tokens = self.cached_tokens = 0  # as replies reported them
         self.expected_tokens = 0.0  # cached, as expected of those replies
@@ -118,13 +126,16 @@ class Loan:
 
     __slots__ = (
         "blocks", "cached_tokens", "credit_level", "due_at", "epoch", "expected_tokens", "failed",
-        "first_at", "held_tokens", "learned", "own_wait_s", "probe", "prompt", "prompt_tokens",
-        "released", "sent_at", "serial", "state", "tokens", "uncached_tokens",
+        "first_at", "foreign_s", "held_tokens", "learned", "own_wait_s", "probe", "prompt",
+        "prompt_tokens", "released", "sent_at", "serial", "shared_tokens", "state", "tokens",
+        "uncached_tokens",
     )  # fmt: skip
 
     def __init__(self, serial: int, epoch: int, state: EndpointState, prompt: Prompt) -> None:
         self.serial, self.epoch, self.state, self.prompt = serial, epoch, state, prompt
         self.tokens = self.uncached_tokens = self.held_tokens = self.expected_tokens = 0.0
+        self.shared_tokens = 0.0  # of held_tokens, what a hot prefix has everywhere
+        self.foreign_s = 0.0  # others' queue as it was expected
         self.blocks = 0  # leading blocks that the endpoint held before, as the map believes
         self.credit_level: int | None = None  # the home's credit that this request teaches
         self.sent_at = self.due_at = self.own_wait_s = 0.0

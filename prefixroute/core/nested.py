@@ -18,20 +18,24 @@ from random import Random
 from typing import Final
 
 from prefixroute.core.checks import check_int, check_number
+from prefixroute.core.crowding import keeps, uniform
 from prefixroute.core.decision import Reason
 from prefixroute.core.load import EndpointState, Loan
 from prefixroute.core.membership import Group
 from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy
 from prefixroute.core.prefix_map import PrefixMap
-from prefixroute.core.prompt import Cut, Prompt
+from prefixroute.core.prompt import Cut, KeySource, Prompt
 from prefixroute.core.traffic import Traffic, share
 
 __all__ = ["Nested", "NestedPolicy"]
 
-_SURE_AFTER: Final = 4.0
-"""Own sightings of a hot prefix before all of its endpoints are taken to hold it, and a home below
-it to hold what others brought there. Before that only the map counts, so that a lone conversation
-stays where it is, also if its first turn is short and the second one long."""
+_SURE_AFTER: Final = 2.0
+"""Own sightings of a hot prefix before all of its endpoints are taken to hold it. Before that only
+the map counts, so that a lone conversation stays where it is."""
+
+_CREDITED_AFTER: Final = 4.0
+"""Own sightings of a hot prefix before a home below it is taken to hold what others brought there:
+so much traffic is no lone conversation any more, whose latest turns nobody else has."""
 
 _FALL_BELOW: Final = 0.7
 """A spread that has risen falls only when the traffic is below this share of its threshold."""
@@ -44,10 +48,18 @@ _CREDIT_FADE: Final = 0.99
 
 _PRICE: Final = 4.0
 """Of a second of prefill that leaving the best place makes: it is computed now, again on later
-turns, and evicts somebody."""
+turns, which come through other routers that look for it at home, and evicts somebody."""
 
-_PRICE_BLIND: Final = 3.0
-"""More of it per F/T where loads are guessed: the worse the guess, the dearer the move."""
+_PRICE_KNOWN: Final = 2.0
+"""The same where all that is found cached is what this router knows of: later turns come through
+it and follow the move."""
+
+_PRICE_BLIND: Final = 2.0
+"""More of it per F/T of the endpoint moved to, where loads are guessed: who is busy is delayed by a
+move, and the worse the guess, the more often it was in vain."""
+
+_KNOWN_FADE: Final = 0.99
+"""Per reply: a window of about a hundred."""
 
 _REPLY_TOKENS: Final = 256.0
 """What the one endpoint that had a chat's last turn holds beyond it: the reply that it generated.
@@ -137,7 +149,7 @@ class Homes:
 class NestedPolicy(StatelessPolicy):
     """Places by :class:`Nested`."""
 
-    __slots__ = ("_bound", "_by_bit", "_config", "_credit", "_map", "_traffic")
+    __slots__ = ("_bound", "_by_bit", "_config", "_credit", "_found", "_known", "_map", "_traffic")
 
     def __init__(self, config: Nested, random: Random) -> None:
         super().__init__(random)
@@ -147,6 +159,7 @@ class NestedPolicy(StatelessPolicy):
         self._map = PrefixMap(config.max_prefixes)
         self._by_bit: dict[int, EndpointState] = {}
         self._credit = [list(_CREDIT_PRIOR), list(_CREDIT_PRIOR)]  # of homes at the root, deeper
+        self._known = self._found = 0.0  # cached tokens that this router knew of; all of them
 
     # -- where a chain belongs -------------------------------------------------
 
@@ -156,9 +169,11 @@ class NestedPolicy(StatelessPolicy):
         traffic.advance(now)
         total = traffic.total(group.label)
         if share(total, total) * len(group) <= self._config.target:
-            # Nothing is known (any more): not even what every request starts with would look hot,
-            # and the first boundary is often everybody's.
-            depth = min(1, len(chain) - 1)
+            # Nothing is known (any more): not even what every request starts with would look hot.
+            # The root is often everybody's; without one, what is shared comes first, what is the
+            # request's own comes last, and the middle is the safest guess.
+            last = len(chain) - 1
+            depth = min(prompt.root_blocks, last) if prompt.root_blocks else last // 2
             order = ring.order(chain[depth])
             return Homes(
                 order=order,
@@ -175,6 +190,7 @@ class NestedPolicy(StatelessPolicy):
         sure: dict[int, int] = {}
         spreads: list[tuple[int, int]] = []
         depth, unique, credited = len(chain) - 1, False, True
+        keeps_together = depth if prompt.source is KeySource.SESSION else None
         for at, prefix in enumerate(chain):
             key = prefix ^ salt
             count = traffic.count(key)
@@ -182,6 +198,8 @@ class NestedPolicy(StatelessPolicy):
             if members is not None:
                 within = [index for index in within if index in members]
             spread = self._spread(key, share(count, total), within, group)
+            if at == keeps_together:
+                spread = 1  # however hot: what a session is for
             if spread <= 1:
                 head, depth, unique = within, at, True
                 if traffic.spread(key) > 1:
@@ -193,9 +211,10 @@ class NestedPolicy(StatelessPolicy):
             if count >= _SURE_AFTER:
                 for index in head:
                     sure[index] = at + 1
-            else:
+            if count < _CREDITED_AFTER:
                 credited = False
         rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
+        head = self._thinned(head, chain[depth], group)
         return Homes(
             order=[*head, *rest],
             depth=depth,
@@ -205,6 +224,20 @@ class NestedPolicy(StatelessPolicy):
             spread=len(members) if members is not None else 1,
             spreads=spreads,
         )
+
+    def _thinned(self, head: Sequence[int], key: int, group: Group) -> Sequence[int]:
+        """Return the order with those last that are too crowded to keep this key."""
+        keeping = keeps(group.states)
+        if keeping is None:
+            return head
+        states = group.states
+        first: list[int] = []
+        last: list[int] = []
+        for index in head:
+            keep = keeping[index]
+            mine = keep >= 1.0 or uniform(key, states[index].salt) < keep
+            (first if mine else last).append(index)
+        return first + last
 
     def _spread(self, key: int, part: float, within: Sequence[int], group: Group) -> int:
         """Return how many endpoints a prefix with this share of the traffic is given."""
@@ -254,6 +287,7 @@ class NestedPolicy(StatelessPolicy):
             held_tokens=best.held_tokens,
             held_blocks=held.get(best.index, 0),
             uncached_tokens=best.uncached_tokens,
+            shared_tokens=_tokens(ask, homes.sure.get(best.index, 0)),
             credit_level=level if best.index == home else None,
             spreads=homes.spreads,
         )
@@ -262,8 +296,8 @@ class NestedPolicy(StatelessPolicy):
         """Return the leading blocks that each index is believed to hold."""
         held = dict(sure)
         index_of = {state.bit: index for index, state in enumerate(group.states)}
-        for blocks, bits in self._map.holders(prompt.chain, sum(index_of)):
-            left = bits
+        for sent, bits in self._map.holders(prompt.chain, sum(index_of)):
+            blocks, left = prompt.with_reply(sent), bits
             while left:
                 bit = left & -left
                 left ^= bit
@@ -274,30 +308,47 @@ class NestedPolicy(StatelessPolicy):
     def _weigh(
         self, ask: Ask, order: Sequence[int], held: dict[int, int], home: int | None, level: int
     ) -> list[_Weighed]:
-        prompt, queues, states = ask.prompt, ask.queues, ask.group.states
-        tokens, per_unit = ask.tokens, ask.per_unit
+        queues, states = ask.queues, ask.group.states
+        tokens, rate = ask.tokens, queues.rate
         found, replies = self._credit[level]
         most = max(held.values(), default=0)
         holders = [index for index, blocks in held.items() if blocks == most]
         reply = _REPLY_TOKENS if len(holders) == 1 else 0.0
         weighed = []
         for index in order:
-            state = states[index]
             blocks = held.get(index, 0)
-            held_tokens = prompt.ends[blocks - 1] * per_unit if blocks else 0.0
+            held_tokens = _tokens(ask, blocks)
             uncached = max(1.0, tokens - held_tokens)
             if index == home and queues.foreign:
                 uncached = max(1.0, uncached * (1.0 - found / replies))
-            rate = queues.rate(state, states)
-            load = queues.own_s(state, rate, ask.now) + queues.foreign_s(state, ask.now)
             missing = uncached if blocks == most else uncached + reply
-            weighed.append(_Weighed(index, load, uncached, held_tokens, missing / rate))
+            weighed.append(_Weighed(index, uncached, held_tokens, missing / rate))
         least = min(w.seconds for w in weighed)
-        blind = 0.0 if queues.fresh(states[order[0]], ask.now) else queues.wait_over_service
-        price = _PRICE + _PRICE_BLIND * blind
         for w in weighed:
-            w.cost = w.load + w.seconds + price * (w.seconds - least)
+            self._price(w, ask, states[w.index], least)
         return weighed
+
+    def _price(self, weighed: _Weighed, ask: Ask, state: EndpointState, least: float) -> None:
+        """Set what it costs to send the request there, seconds: its own time, and others'.
+
+        Whoever comes while the queue lasts is delayed: the relative value of an M/G/1 queue.
+
+        Source: Hyytia, Penttinen, Aalto, "Size- and state-aware dispatching problem with
+        queue-specific job sizes", EJOR 217 (2012), of own requests; all others' are in the price.
+        """
+        queues, now, seconds = ask.queues, ask.now, weighed.seconds
+        own = queues.own_s(state, now)
+        weighed.load = own + queues.foreign_s(state, now)
+        price = _PRICE - (_PRICE - _PRICE_KNOWN) * self._share_known
+        if not queues.fresh(state, now):
+            price += _PRICE_BLIND * queues.wait_over_service(state)
+        delay = queues.pressure(state) * seconds * (own + 0.5 * seconds)
+        weighed.cost = weighed.load + seconds + delay + price * (seconds - least)
+
+    @property
+    def _share_known(self) -> float:
+        """Share of what was found cached that this router knew of: 1 if it is the only one."""
+        return self._known / self._found if self._found > 0.0 else 0.0
 
     def shares(self, ask: Ask) -> tuple[Sequence[float], float]:
         """Return the share of the traffic of each prefix, as the walk would read it now."""
@@ -326,7 +377,13 @@ class NestedPolicy(StatelessPolicy):
 
     def learned(self, loan: Loan) -> None:
         """Learn what share of the rest a home holds: what others brought there."""
-        if loan.credit_level is None or loan.cached_tokens is None:
+        if loan.cached_tokens is None:
+            return
+        known = min(loan.held_tokens, loan.cached_tokens) - loan.shared_tokens
+        self._known = self._known * _KNOWN_FADE + max(0.0, known)
+        self._found *= _KNOWN_FADE
+        self._found += max(0.0, loan.cached_tokens - loan.shared_tokens)
+        if loan.credit_level is None:
             return
         tokens = loan.tokens if loan.prompt_tokens is None else float(loan.prompt_tokens)
         unknown = tokens - 1.0 - loan.held_tokens
@@ -356,12 +413,15 @@ class _Weighed:
 
     __slots__ = ("cost", "held_tokens", "index", "load", "seconds", "uncached_tokens")
 
-    def __init__(
-        self, index: int, load: float, uncached: float, held_tokens: float, seconds: float
-    ) -> None:
-        self.index, self.load, self.seconds = index, load, seconds
+    def __init__(self, index: int, uncached: float, held_tokens: float, seconds: float) -> None:
+        self.index, self.seconds = index, seconds
         self.uncached_tokens, self.held_tokens = uncached, held_tokens
-        self.cost = 0.0
+        self.load = self.cost = 0.0
+
+
+def _tokens(ask: Ask, blocks: int) -> float:
+    """Return the size of the prompt's leading blocks, tokens."""
+    return ask.prompt.ends[blocks - 1] * ask.per_unit if blocks else 0.0
 
 
 def _salt(group: Group) -> int:

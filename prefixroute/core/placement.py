@@ -66,6 +66,7 @@ class Choice:
     held_tokens: float = 0.0
     held_blocks: int = 0
     uncached_tokens: float = 0.0
+    shared_tokens: float = 0.0
     credit_level: int | None = None
     spreads: Sequence[tuple[int, int]] = field(default=())
 

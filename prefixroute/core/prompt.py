@@ -8,6 +8,7 @@ that is longer. Turn n+1 of a chat therefore extends the chain of turn n.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -68,6 +69,7 @@ class Prompt:
         size: Size of all that the request asks to prefill (a batch: of all prompts), in units.
         tokens_per_unit: 1 where units are tokens, else a guess until replies say better.
         root_blocks: How many blocks of the chain belong to the root.
+        replies: Indices of the blocks that a model wrote, ascending.
         source: What the chain was made of.
         model: The model asked for.
         session: The session that keeps the conversation together.
@@ -80,6 +82,7 @@ class Prompt:
     size: int = 0
     tokens_per_unit: float = 1 / BYTES_PER_TOKEN
     root_blocks: int = 0
+    replies: tuple[int, ...] = ()
     source: KeySource = KeySource.NONE
     model: str | None = None
     session: str | None = None
@@ -102,6 +105,19 @@ class Prompt:
     def counted(self) -> bool:
         """Whether units are tokens, so that nothing has to be guessed."""
         return self.tokens_per_unit == 1.0
+
+    def with_reply(self, blocks: int) -> int:
+        """Return how many leading blocks an endpoint holds that was sent so many of them.
+
+        It wrote the reply that follows these itself, and holds that too.
+        """
+        replies = self.replies
+        at = bisect_left(replies, blocks - 1)
+        if at < len(replies) and replies[at] == blocks - 1:
+            return blocks  # within a reply: it was sent another one
+        while at < len(replies) and replies[at] == blocks:
+            at, blocks = at + 1, blocks + 1
+        return blocks
 
     @classmethod
     def from_blocks(

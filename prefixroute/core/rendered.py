@@ -10,13 +10,15 @@ from typing import Any, Final, TypeAlias
 from prefixroute.core.body import Fields
 from prefixroute.core.content import is_empty, without_billing_header
 
-__all__ = ["Chat", "chat_of", "split_rendered"]
+__all__ = ["Chat", "chat_of", "probes", "split_rendered", "suffix_of"]
 
 Json: TypeAlias = Any
 
 _ROOT_ROLES: Final = ("system", "developer")
 _TEXT_TYPES: Final = ("text", "input_text", "output_text")
 _TO_TAG: Final = re.compile(r"\s+(?=<)")
+_MARK: Final = re.compile(r"\s*[^\s>\]]{1,40}[>\]]")
+_PROBE: Final = "prefixroute-probe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,55 +114,98 @@ def _tool(tool: dict[str, Json]) -> dict[str, Json] | None:
     return None
 
 
+def probes() -> dict[str, Chat]:
+    """Return for each role a chat that shows what a template puts behind a content of that role."""
+    asked, seen = {"role": "user", "content": "Hello"}, {"content": _PROBE}
+    return {
+        "user": Chat(messages=[{"role": "user", **seen}]),
+        "assistant": Chat(messages=[asked, {"role": "assistant", **seen}, asked]),
+        "system": Chat(messages=[{"role": "system", **seen}, asked]),
+    }
+
+
+def suffix_of(text: str) -> str:
+    """Return what a template put behind the content of a probe, up to the end of one mark."""
+    behind = text.partition(_PROBE)[2]
+    mark = _MARK.match(behind)
+    return behind[:8] if mark is None else mark[0]
+
+
 def split_rendered(
-    text: str, messages: Sequence[Mapping[str, object]]
+    text: str, messages: Sequence[Mapping[str, object]], suffixes: Mapping[str, str]
 ) -> tuple[str, list[str], str]:
     """Return a rendered chat as its root, one piece for each later message, and the rest.
 
     The root ends where the first message after the system prompt is announced, a message where its
     content ends. A piece depends on what stands before its end alone, so it stays the same as the
     chat goes on. A message whose content is not found (a template may drop it) has an empty piece.
+
+    Args:
+        text: The rendered chat.
+        messages: What was rendered.
+        suffixes: What the template puts behind a content, by role: a short content such as "a" is
+            found in many places without it.
     """
     count = 0
     while count < len(messages) and messages[count]["role"] in _ROOT_ROLES:
         count += 1
-    rest = [_contents(message) for message in messages[count:]]
-    at = _root_end(text, [c for m in messages[:count] for c in _contents(m)], rest)
+    found = _Finder(text, suffixes)
+    at = found.root_end(messages[:count], messages[count:])
     root, pieces = text[:at], []
-    for contents in rest:
-        end = _end_of(text, at, contents)
+    for message in messages[count:]:
+        end = found.span(message, at)[1]
         pieces.append(text[at:end])
         at = end
-    if rest and rest[-1] and not pieces[-1]:  # two prompts that differ in it alone must differ
-        pieces[-1], at = text[at:], len(text)
+    if pieces and not pieces[-1] and _texts(messages[-1]):
+        pieces[-1], at = text[at:], len(text)  # prompts that differ in it alone must differ
     return root, pieces, text[at:]
 
 
-def _contents(message: Mapping[str, object]) -> list[str]:
-    """Return the texts of a message as they can be found: many templates strip them."""
+def _texts(message: Mapping[str, object]) -> list[str]:
     content = message["content"]
     texts = [content] if isinstance(content, str) else [part["text"] for part in _list(content)]
-    return [found for text in texts if (found := text.strip())]
+    return [text for text in texts if not text.isspace() and text]
 
 
-def _root_end(text: str, system: Sequence[str], rest: Sequence[Sequence[str]]) -> int:
-    first = next((contents[0] for contents in rest if contents), None)
-    end = _end_of(text, 0, system)
-    start = len(text) if first is None else text.find(first, end)
-    if start < 0:  # some templates put the system prompt into the last message
-        end, start = 0, text.find(first or "")
-    if start < 0:
-        return end
-    tag = text.rfind("<", end, start)  # a special token, which nothing merges with
-    return end if tag < 0 else tag
+class _Finder:
+    """Finds the contents of messages in a rendered chat."""
 
+    def __init__(self, text: str, suffixes: Mapping[str, str]) -> None:
+        self._text, self._suffixes = text, suffixes
 
-def _end_of(text: str, at: int, contents: Sequence[str]) -> int:
-    """Return where the last of the contents ends, looked for from ``at`` on; else ``at``."""
-    end = at
-    for content in contents:
-        found = text.find(content, end)
-        if found >= 0:
-            end = found + len(content)
-    space = _TO_TAG.match(text, end) if end > at else None
-    return end if space is None else space.end()
+    def span(self, message: Mapping[str, object], at: int) -> tuple[int, int]:
+        """Return where a content starts and ends, from ``at`` on; twice ``at``: it is not there."""
+        texts, start, end = _texts(message), -1, at
+        suffix = self._suffixes.get(str(message["role"]), "")
+        for number, content in enumerate(texts, 1):
+            first, last = self._find(content, suffix if number == len(texts) else "", end)
+            if first >= 0:
+                start, end = first if start < 0 else start, last
+        space = _TO_TAG.match(self._text, end) if start >= 0 else None
+        return (at if start < 0 else start), (end if space is None else space.end())
+
+    def _find(self, content: str, suffix: str, at: int) -> tuple[int, int]:
+        text, bare = self._text, content.strip()  # as many templates have it
+        spans = [
+            (found, found + len(wanted))
+            for wanted in ([content] if bare == content else [content, bare])
+            if (found := text.find(wanted + suffix, at)) >= 0
+        ]
+        if not spans and (found := text.find(bare, at)) >= 0:
+            spans = [(found, found + len(bare))]
+        return min(spans, default=(-1, at))
+
+    def root_end(
+        self, system: Sequence[Mapping[str, object]], rest: Sequence[Mapping[str, object]]
+    ) -> int:
+        """Return where the root ends: before the mark that announces the first message."""
+        text, end = self._text, 0
+        for message in system:
+            end = self.span(message, end)[1]
+        if rest and not _texts(rest[0]):
+            return end  # nothing shows where the first message is
+        start = len(text)
+        if rest and (start := self.span(rest[0], end)[0]) == end > 0:
+            end, start = 0, self.span(rest[0], 0)[0]  # the system prompt is in a later message
+        tag = text.rfind("<", end, start)  # a special token, which nothing merges with
+        return end if tag < 0 else tag

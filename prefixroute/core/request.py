@@ -135,6 +135,7 @@ def _read(
         size=built.size,
         tokens_per_unit=1.0 if content.counted else 1 / BYTES_PER_TOKEN,
         root_blocks=built.root_blocks,
+        replies=tuple(built.replies),
         source=content.source if session is None else KeySource.SESSION,
         model=model,
         session=session,
@@ -164,9 +165,13 @@ def _build(
         builder.add(head, root, extra=around)
         builder.root_blocks = len(builder.chain)
         steps = [step for step in content.steps if step < block]
-        builder.add_all(named or content.rest, extra=0 if named else content.around, steps=steps)
         if named:
+            builder.add_all(named, steps=steps)
             builder.grow(content.rest_size())
+        else:
+            builder.add_all(
+                content.rest, extra=content.around, steps=steps, replies=content.replies
+            )
     builder.size += content.others
     return builder
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from prefixroute.core.checks import refusal
 from prefixroute.core.decision import Decision
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Observer, RequestSent
@@ -56,6 +57,9 @@ class RouterCore(Roster):
         ConfigurationError: A value that cannot work, with the rule and the remedy.
     """
 
+    inject_usage = False
+    """Whether transports ask for the usage of streams, and hide it from callers who did not."""
+
     def __init__(
         self,
         endpoints: Iterable[Endpoint | str],
@@ -79,6 +83,10 @@ class RouterCore(Roster):
             observers=observers,
             clock=clock,
         )
+        if failover is not None and not isinstance(failover, Failover):
+            raise refusal("Router", "failover", failover, "a Failover(), or None for the default")
+        if not callable(wall_clock):
+            raise refusal("Router", "wall_clock", wall_clock, "a function that returns seconds")
         self.failover = failover if failover is not None else Failover()
         self.wall_clock = wall_clock
         self._cut = self._placement.cut

@@ -17,7 +17,7 @@ from prefixroute.core.pieces import (
     plain_ids,
 )
 from prefixroute.core.prompt import BYTES_PER_TOKEN, Cut, KeySource
-from prefixroute.core.rendered import Chat, split_rendered
+from prefixroute.core.rendered import Chat, probes, split_rendered, suffix_of
 from prefixroute.core.texts import IDS_HEAD, TEXT_STEPS
 from prefixroute.errors import TokenizerUnavailable
 
@@ -29,7 +29,6 @@ MAX_BYTES: Final = 2**17
 """How much of a prompt is encoded; the rest is cut in bytes and counted in proportion."""
 
 _PER_TOKEN: Final = int(BYTES_PER_TOKEN)
-_MESSAGE: Final = pack_fields(b"C", [])
 _IN_TOKENS: Final = 0x80  # set in the kind of a part whose text was encoded
 _AS_THEY_ARE: Final = (b"i", b"g", b"d")  # ids, and digests of media
 
@@ -75,11 +74,13 @@ class TokenReader:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        if isinstance(tokenizer, type) or not callable(getattr(tokenizer, "encode", None)):
+        encodes = callable(getattr(tokenizer, "encode", None))
+        if isinstance(tokenizer, type | str) or not encodes:  # a str has an encode() too
             rule = "an instance of a tokenizer of prefixroute.tokenizers, or have encode(text)"
             raise refusal("Router", "tokenizer", tokenizer, rule)
         self._tokenizer = tokenizer
         self._said: dict[str, object] = {}
+        self._behind: dict[str, str] | None = None
         self._plain = Pieces(tokenizer.encode, self._warn)
         encode_prompt = getattr(tokenizer, "encode_prompt", None)
         self._prompts = Pieces(encode_prompt, self._warn) if encode_prompt else self._plain
@@ -116,11 +117,11 @@ class TokenReader:
             self._warn("read", f"it raised {type(error).__name__}")
         return content, tools
 
-    def _warn(self, kind: str, why: str) -> None:
+    def _warn(self, kind: str, why: str, instead: str = "bytes are counted") -> None:
         """Log each kind of failure once. What a library says may quote a prompt: it is left out."""
         mine = object()
         if self._said.setdefault(kind, mine) is mine:
-            log.warning("tokenizer %s: %s; bytes are counted instead (said once)", self.name, why)
+            log.warning("tokenizer %s: %s; %s instead (said once)", self.name, why, instead)
 
     def _count(self, cut: Cut) -> _Count:
         max_bytes = getattr(self._tokenizer, "max_bytes", MAX_BYTES)
@@ -142,16 +143,19 @@ class TokenReader:
             ids = pack_ids(plain_ids(prompt))
             return Content(
                 source=content.source,
-                rest=[(_MESSAGE, [(b"i", ids, len(ids) // TOKEN_BYTES)])],
+                rest=[(_head(""), [(b"i", ids, len(ids) // TOKEN_BYTES)])],
                 steps=[step * TOKEN_BYTES // _PER_TOKEN for step in TEXT_STEPS],
                 counted=True,
             )
-        root, pieces, tail = split_rendered(prompt, made.messages)
+        root, pieces, tail = split_rendered(prompt, made.messages, self._suffixes())
         count = self._count(cut)
+        later = made.messages[len(made.messages) - len(pieces) :]
+        heads = [_head(str(message["role"])) for message in later]
         return Content(
             source=content.source,
             root=count.text(self._prompts, root),
-            rest=[(_MESSAGE, count.text(self._prompts, piece)) for piece in pieces],
+            rest=[(h, count.text(self._prompts, p)) for h, p in zip(heads, pieces, strict=True)],
+            replies=content.replies,
             others=size_of(count.text(self._prompts, tail)),
             counted=True,
         )
@@ -162,12 +166,25 @@ class TokenReader:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            self._warn(
-                "template",
-                f"its chat template refuses a chat ({type(error).__name__}), whose "
-                "messages are then counted one by one",
-            )
+            why = f"its chat template refuses a chat ({type(error).__name__})"
+            self._warn("template", why, "messages are counted one by one")
             return None
+
+    def _suffixes(self) -> dict[str, str]:
+        """Return what the template puts behind a content, by role; asked for once."""
+        if self._behind is None:
+            shown = {role: self._probe(chat) for role, chat in probes().items()}
+            self._behind = {role: suffix_of(text) for role, text in shown.items()}
+        return self._behind
+
+    def _probe(self, chat: Chat) -> str:
+        try:
+            text = self._render(chat) if self._render is not None else ""
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            return ""  # it refuses a role, which is then looked for without
+        return text if isinstance(text, str) else ""
 
     # -- as it is --------------------------------------------------------------
 
@@ -188,11 +205,17 @@ class TokenReader:
             source=content.source,
             root=root,
             rest=rest,
+            replies=content.replies,
             steps=[step * TOKEN_BYTES // _PER_TOKEN for step in content.steps],
             around=content.around // _PER_TOKEN,
             others=count.estimate(content.others),
             counted=True,
         ), counted_tools
+
+
+def _head(role: str) -> bytes:
+    """Return the head of a rendered message: its role tells it from others where it is empty."""
+    return pack_fields(b"C", [(b"r", utf8(role))])
 
 
 class _Count:

@@ -1,19 +1,20 @@
-"""A replica's prefix cache: blocks, least recently used ones evicted first."""
+"""A replica's prefix cache: blocks of prompts, least recently used ones evicted first."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 from prefixroute.core.prompt import Prompt
+from prefixroute.simulator.traces import Trace
 
-__all__ = ["BlockCache"]
+__all__ = ["BlockCache", "pooled_hit_rate"]
 
 
 class BlockCache:
-    """Blocks of prompts that were computed, up to a number of them.
+    """Blocks that were computed, up to a number of them.
 
-    A block is held whole and only counts as a hit behind the blocks before it. Of one prompt the
-    last block goes first, as in the engines, so that no block outlives what it continues.
+    A block counts as a hit only behind the blocks before it. Of one prompt the last block is
+    evicted first, as in the engines, so that no block outlives what it continues.
 
     Args:
         max_blocks: Size of the cache, blocks.
@@ -24,7 +25,7 @@ class BlockCache:
 
     def __init__(self, max_blocks: int, block_tokens: int) -> None:
         self._max_blocks, self._block_tokens = max_blocks, block_tokens
-        self._blocks: OrderedDict[int, int] = OrderedDict()
+        self._blocks: OrderedDict[int, int] = OrderedDict()  # block hash -> blocks that it fills
         self._used = 0
 
     def __len__(self) -> int:
@@ -35,29 +36,53 @@ class BlockCache:
         self._blocks.clear()
         self._used = 0
 
-    def take(self, prompt: Prompt) -> int:
-        """Return how many of the prompt's leading tokens are held, and hold all of them now."""
-        chain, blocks = prompt.chain, self._blocks
-        held = 0
-        for block in chain:
+    def take(self, prompt: Prompt, tokens: int) -> int:
+        """Return how many leading tokens of a prompt are held, and hold all of it from now on.
+
+        Args:
+            prompt: The prompt.
+            tokens: Its length; the last token is always computed.
+        """
+        blocks, held = self._blocks, 0
+        for block in prompt.chain:
             if block not in blocks:
                 break
             held += 1
         self._hold(prompt, held)
-        return round(prompt.ends[held - 1] * prompt.tokens_per_unit) if held else 0
+        if not held:
+            return 0
+        cached = prompt.ends[held - 1]
+        if prompt.tokens_per_unit != 1.0:
+            cached = int(cached * prompt.tokens_per_unit)
+        return max(0, min(cached, tokens - 1))
 
     def _hold(self, prompt: Prompt, held: int) -> None:
-        chain, blocks = prompt.chain, self._blocks
-        whole = self._block_tokens / prompt.tokens_per_unit  # a block's size, in units
-        for at in range(len(chain) - 1, -1, -1):
+        chain, ends, blocks = prompt.chain, prompt.ends, self._blocks
+        whole = self._block_tokens / prompt.tokens_per_unit  # a block's size in units
+        for at in range(len(chain) - 1, held - 1, -1):
             block = chain[at]
-            if at < held or block in blocks:
+            if block in blocks:
                 blocks.move_to_end(block)
                 continue
-            units = prompt.ends[at] - (prompt.ends[at - 1] if at else 0)
-            size = 1 if units <= whole else -int(-units // whole)
-            blocks[block] = size
+            units = ends[at] - (ends[at - 1] if at else 0)
+            blocks[block] = size = 1 if units <= whole else -int(-units // whole)
             self._used += size
+        for at in range(held - 1, -1, -1):
+            blocks.move_to_end(chain[at])
         while self._used > self._max_blocks:
             _, size = blocks.popitem(last=False)
             self._used -= size
+
+
+def pooled_hit_rate(trace: Trace, cache_blocks: int) -> float:
+    """Return the token hit rate of one cache of this size that every request goes through.
+
+    No placement on replicas that have as many blocks together can be expected to find more.
+    """
+    cache = BlockCache(cache_blocks, trace.block_tokens)
+    cached = total = 0
+    for request in trace.requests:
+        tokens = round(request.prompt.tokens)
+        cached += cache.take(request.prompt, tokens)
+        total += tokens
+    return cached / total if total else 0.0

@@ -1,15 +1,20 @@
-"""A simulated replica: a prefix cache, a queue of prefills, and decoding."""
+"""Simulated replicas: a prefix cache, a queue of prefills, and decoding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from prefixroute.core.checks import check_int, check_number
 from prefixroute.simulator.cache import BlockCache
 from prefixroute.simulator.traces import Request
 
-__all__ = ["Events", "FifoReplica", "Job", "ReplicaModel"]
+if TYPE_CHECKING:
+    from prefixroute.simulator.policies import SimulatedRouter
+
+__all__ = ["Events", "FifoReplica", "Job", "Replica", "ReplicaModel"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,36 +25,84 @@ class ReplicaModel:
         cache_blocks: Size of its prefix cache, blocks of the trace's size.
         prefill_tokens_per_s: How fast it computes what is not cached.
         fixed_s: Added to every prefill, seconds.
-        decode_s: Time per output token, seconds.
+        decode_s: Time per output token of a request that decodes alone, seconds.
+        chunk_tokens: Most prompt tokens computed in one step together with decoding, as engines
+            with chunked prefill do; ``None``: each prefill runs alone and decoding is undisturbed.
+        decode_slowdown: With ``chunk_tokens``, by how much of ``decode_s`` each further request
+            in the batch lengthens a step.
+        max_running: With ``chunk_tokens``, the most requests in the batch; others wait.
+
+    Raises:
+        ConfigurationError: A value out of its range.
     """
 
     cache_blocks: int = 4000
     prefill_tokens_per_s: float = 8000.0
     fixed_s: float = 0.02
     decode_s: float = 0.02
+    chunk_tokens: int | None = None
+    decode_slowdown: float = 0.02
+    max_running: int = 256
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_int("ReplicaModel", "cache_blocks", self.cache_blocks, 0)
+        check_int("ReplicaModel", "max_running", self.max_running, 1)
+        if self.chunk_tokens is not None:
+            check_int("ReplicaModel", "chunk_tokens", self.chunk_tokens, 1)
+        check_number("ReplicaModel", "fixed_s", self.fixed_s)
+        check_number("ReplicaModel", "decode_s", self.decode_s)
+        check_number("ReplicaModel", "decode_slowdown", self.decode_slowdown)
+        rate = self.prefill_tokens_per_s
+        check_number("ReplicaModel", "prefill_tokens_per_s", rate, above=True)
 
 
 class Job:
-    """One request on its way through a replica."""
+    """One request on its way through a replica.
 
-    __slots__ = ("arrived_s", "cached_tokens", "first_s", "replica", "request", "router", "ticket")
+    Attributes:
+        request: What was asked.
+        router: Who sent it.
+        replica: Index of the replica.
+        ticket: What the router wants to be shown again.
+        sent_s: When it was sent.
+        tokens: Length of its prompt.
+        cached_tokens: How many of them the replica held.
+        work_s: Prefill that it costs, seconds.
+    """
 
-    def __init__(self, request: Request, router: object, replica: int, ticket: object) -> None:
-        self.request, self.router, self.replica, self.ticket = request, router, replica, ticket
-        self.arrived_s = self.first_s = 0.0
-        self.cached_tokens = 0
+    __slots__ = (
+        "cached_tokens", "replica", "request", "router", "sent_s", "ticket", "tokens", "work_s",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request: Request,
+        router: SimulatedRouter,
+        replica: int,
+        ticket: object,
+        sent_s: float,
+    ) -> None:
+        self.request, self.router, self.replica = request, router, replica
+        self.ticket, self.sent_s = ticket, sent_s
+        self.tokens = round(request.prompt.tokens)
+        self.cached_tokens, self.work_s = 0, 0.0
+
+
+Notice: TypeAlias = Callable[[Job, float], None]
+"""Called with a job and the time."""
 
 
 class Events:
-    """What will happen, in the order of time."""
+    """What will happen, in the order of time; at one time, in the order in which it was added."""
 
     __slots__ = ("_heap", "_serial")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[Job, float], None], Job]] = []
+        self._heap: list[tuple[float, int, Notice, Job]] = []
         self._serial = 0
 
-    def at(self, when_s: float, call: Callable[[Job, float], None], job: Job) -> None:
+    def at(self, when_s: float, call: Notice, job: Job) -> None:
         """Call ``call(job, when_s)`` at that time."""
         self._serial += 1
         heappush(self._heap, (when_s, self._serial, call, job))
@@ -62,49 +115,76 @@ class Events:
             call(job, at)
 
 
+class Replica(Protocol):
+    """An engine that takes jobs and tells of their first and last tokens."""
+
+    def submit(self, job: Job, now: float) -> None:
+        """Take a request."""
+        ...
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many requests are running, and how many wait for their first token."""
+        ...
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        ...
+
+
 class FifoReplica:
-    """Prefills one request after the other, decodes any number at once.
+    """Prefills one request after the other and decodes any number at once.
 
     Prefills end in the order of arrival, so that the time of a first token is known at arrival.
+
+    Args:
+        model: What it is like.
+        block_tokens: Size of the cache's blocks, tokens.
+        events: Where what will happen is put.
+        first: Told of first tokens.
+        last: Told of last tokens.
     """
 
-    __slots__ = ("_busy_until", "_cache", "_events", "_first", "_last", "_model", "running",
-                 "unanswered")
+    __slots__ = (
+        "_busy_until", "_cache", "_events", "_first", "_last", "_model", "_running", "_waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
         model: ReplicaModel,
+        *,
         block_tokens: int,
         events: Events,
-        first: Callable[[Job, float], None],
-        last: Callable[[Job, float], None],
+        first: Notice,
+        last: Notice,
     ) -> None:
         self._model, self._events, self._first, self._last = model, events, first, last
         self._cache = BlockCache(model.cache_blocks, block_tokens)
         self._busy_until = 0.0
-        self.unanswered = self.running = 0
+        self._waiting = self._running = 0
 
     def submit(self, job: Job, now: float) -> None:
-        """Take a request."""
-        model, prompt = self._model, job.request.prompt
-        tokens = round(prompt.tokens)
-        job.cached_tokens = cached = min(self._cache.take(prompt), max(0, tokens - 1))
-        start = max(now, self._busy_until)
-        self._busy_until = start + model.fixed_s + (tokens - cached) / model.prefill_tokens_per_s
-        self.unanswered += 1
+        """Take a request: its blocks are looked up, and held from now on."""
+        model = self._model
+        job.cached_tokens = self._cache.take(job.request.prompt, job.tokens)
+        job.work_s = model.fixed_s + (job.tokens - job.cached_tokens) / model.prefill_tokens_per_s
+        self._busy_until = max(now, self._busy_until) + job.work_s
+        self._waiting += 1
         self._events.at(self._busy_until, self._answer, job)
 
     def _answer(self, job: Job, now: float) -> None:
-        self.unanswered -= 1
-        self.running += 1
-        job.first_s = now
+        self._waiting -= 1
+        self._running += 1
         self._events.at(now + job.request.output_tokens * self._model.decode_s, self._end, job)
         self._first(job, now)
 
     def _end(self, job: Job, now: float) -> None:
-        self.running -= 1
+        self._running -= 1
         self._last(job, now)
 
     def counts(self) -> tuple[int, int]:
-        """Return how many requests are running and how many wait."""
-        return self.running, self.unanswered
+        """Return how many requests are running, and how many wait for their first token."""
+        return self._running, self._waiting
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        self._cache.clear()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 from statistics import median
 from typing import Final
 
+from prefixroute.core.checks import check_number
 from prefixroute.core.prompt import Prompt
-from prefixroute.errors import ConfigurationError
 
-__all__ = ["Request", "Trace", "block_prompt"]
+__all__ = ["Change", "Request", "Trace", "block_prompt"]
 
 _COARSE_S: Final = 1.0
 """Times that are never closer than this say in which step a request came, not when."""
@@ -27,11 +26,33 @@ class Request:
         at_s: When it comes, seconds after the start of the trace.
         prompt: What placement knows of it.
         output_tokens: Length of its reply, tokens.
+        body: The request body, if the trace has bodies: placements that cut prompts their own way
+            read it again.
+        path: The path that the body was sent to.
     """
 
     at_s: float
     prompt: Prompt
     output_tokens: int
+    body: Mapping[str, object] | None = field(default=None, repr=False)
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A replica that joins, with an empty cache, or leaves.
+
+    One that leaves gets no new requests and ends those that it has.
+
+    Args:
+        at_s: When, seconds after the start of the trace.
+        replica: Index of the replica; joining, one above the highest is a new one.
+        joins: Whether it joins.
+    """
+
+    at_s: float
+    replica: int
+    joins: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +63,16 @@ class Trace:
         name: What reports call it.
         block_tokens: Size of the blocks that a replica's cache is counted in, tokens.
         requests: Sorted by ``at_s``.
+        changes: Of the membership, sorted by ``at_s``.
     """
 
     name: str
     block_tokens: int
-    requests: tuple[Request, ...]
+    requests: tuple[Request, ...] = field(repr=False)
+    changes: tuple[Change, ...] = ()
 
     def __len__(self) -> int:
         return len(self.requests)
-
-    def __repr__(self) -> str:
-        return f"<Trace {self.name}, {len(self)} requests in {self.duration_s:.0f} s>"
 
     @property
     def duration_s(self) -> float:
@@ -65,31 +85,42 @@ class Trace:
         return sum(round(request.prompt.tokens) for request in self.requests)
 
     @classmethod
-    def of(cls, name: str, requests: Iterable[Request], *, block_tokens: int) -> Trace:
-        """Return a trace of these requests, sorted by time, the first one at its own time."""
-        ordered = tuple(sorted(requests, key=lambda request: request.at_s))
-        return cls(name=name, block_tokens=block_tokens, requests=ordered)
+    def of(
+        cls,
+        name: str,
+        requests: Iterable[Request],
+        *,
+        block_tokens: int,
+        changes: Iterable[Change] = (),
+    ) -> Trace:
+        """Return a trace of these requests and changes, sorted by time."""
+        return cls(
+            name=name,
+            block_tokens=block_tokens,
+            requests=tuple(sorted(requests, key=lambda request: request.at_s)),
+            changes=tuple(sorted(changes, key=lambda change: change.at_s)),
+        )
 
     def faster(self, speed: float) -> Trace:
-        """Return the trace with all times divided by ``speed``."""
-        if not (math.isfinite(speed) and speed > 0.0):
-            raise ConfigurationError(f"speed={speed!r} must be a finite number above 0")
-        return self._at(request.at_s / speed for request in self.requests)
+        """Return the trace with all times divided by ``speed``.
 
-    def spread(self, seed: int, *, step_s: float | None = None) -> Trace:
-        """Return the trace with arrivals spread uniformly within the steps of its times.
-
-        Args:
-            seed: Of the random times.
-            step_s: Length of a step, seconds; default: the median distance of different times if
-                none is below a second, else times are taken as they are.
+        Raises:
+            ConfigurationError: A speed that is no finite number above 0.
         """
-        step = self.step_s if step_s is None else step_s
-        if step <= 0.0:
-            return self
-        rng = Random(seed)  # noqa: S311 - arrival times
-        moved = self._at(request.at_s + rng.random() * step for request in self.requests)
-        return Trace.of(self.name, moved.requests, block_tokens=self.block_tokens)
+        speed = check_number("Trace.faster", "speed", speed, above=True)
+        return replace(
+            self,
+            requests=tuple([replace(r, at_s=r.at_s / speed) for r in self.requests]),
+            changes=tuple([replace(c, at_s=c.at_s / speed) for c in self.changes]),
+        )
+
+    def shifted(self, by_s: float) -> Trace:
+        """Return the trace with all times moved by ``by_s``."""
+        return replace(
+            self,
+            requests=tuple([replace(r, at_s=r.at_s + by_s) for r in self.requests]),
+            changes=tuple([replace(c, at_s=c.at_s + by_s) for c in self.changes]),
+        )
 
     @property
     def step_s(self) -> float:
@@ -98,16 +129,42 @@ class Trace:
         steps = [after - before for before, after in pairwise(times)]
         return median(steps) if steps and min(steps) >= _COARSE_S else 0.0
 
-    def _at(self, times: Iterable[float]) -> Trace:
-        moved = tuple(
-            [replace(r, at_s=at) for r, at in zip(self.requests, times, strict=True)]
-        )
-        return replace(self, requests=moved)
+    def spread(self, seed: int) -> Trace:
+        """Return the trace with arrivals spread uniformly within the steps of its times.
+
+        Times that are exact are left alone.
+
+        Args:
+            seed: Of the random times.
+        """
+        step_s = self.step_s
+        if step_s <= 0.0:
+            return self
+        rng = Random(seed)  # noqa: S311 - arrival times
+        moved = [replace(r, at_s=r.at_s + rng.random() * step_s) for r in self.requests]
+        return Trace.of(self.name, moved, block_tokens=self.block_tokens, changes=self.changes)
+
+    def streamed(self, *, stream: bool) -> Trace:
+        """Return the trace with replies that are all streamed, or all not."""
+        moved = [
+            r if r.prompt.stream is stream else replace(r, prompt=replace(r.prompt, stream=stream))
+            for r in self.requests
+        ]
+        return replace(self, requests=tuple(moved))
 
 
 def block_prompt(
     block_ids: Iterable[int], *, block_tokens: int, tokens: int | None = None
 ) -> Prompt:
-    """Return the prompt of blocks that are named by their content, for a streamed call."""
+    """Return the prompt of a streamed call whose blocks are named by their content.
+
+    Args:
+        block_ids: One int for each block's own content.
+        block_tokens: Length of a block, tokens.
+        tokens: Length of the prompt, tokens; default: whole blocks.
+
+    Raises:
+        ConfigurationError: As :meth:`Prompt.from_blocks` does.
+    """
     prompt = Prompt.from_blocks(block_ids, block_tokens=block_tokens, tokens=tokens)
     return replace(prompt, stream=True)

@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from prefixroute.core.checks import check_int, check_number
 from prefixroute.core.endpoint import Endpoint, split_url
-from prefixroute.core.pieces import plain_ids
 from prefixroute.core.tokens import Chat
 from prefixroute.errors import TokenizerUnavailable
 
@@ -119,7 +119,7 @@ class EngineTokenizer:
         tokens = reply.get("tokens")
         if not isinstance(tokens, list):
             raise self._gave_up("its /tokenize returns no tokens")
-        return list(plain_ids(tokens))
+        return tokens
 
     # -- chats -------------------------------------------------------------------
 
@@ -215,6 +215,17 @@ class EngineTokenizer:
         for client in self._clients.values():
             client.close()
         self._clients.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 def _refusal(status: int) -> ValueError:

@@ -78,7 +78,9 @@ class HuggingFaceTokenizer:
         from transformers import AutoTokenizer  # noqa: PLC0415 - an extra, and takes seconds
 
         try:
-            return AutoTokenizer.from_pretrained(path, local_files_only=True)
+            return AutoTokenizer.from_pretrained(  # it would ask on the terminal whether to trust
+                path, local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the files
             self._why = f"no tokenizer in {path} ({type(error).__name__})"
             return None

@@ -63,9 +63,7 @@ class TiktokenTokenizer:
         )
         self._why = ""
         self._source: Source | None = None
-        self._tries: dict[
-            int, threading.Thread
-        ] = {}  # by process: a thread does not survive a fork
+        self._tries: dict[int, threading.Thread] = {}  # by process: a child has no threads yet
         self._encoding: tiktoken.Encoding | None = None
         if not isinstance(encoding, str):
             if not callable(getattr(encoding, "encode_ordinary", None)):

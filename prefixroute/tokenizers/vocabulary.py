@@ -79,7 +79,9 @@ def find(source: Source, given: Vocabulary) -> bytes:
         return source.check(given, "vocabulary= given as bytes")
     path = source.cached if given is None else Path(given)
     try:
-        return source.check(b"" if path is None else path.read_bytes(), str(path))
+        if path is None:
+            raise FileNotFoundError
+        return source.check(path.read_bytes(), str(path))
     except (OSError, EOFError) as error:
         remedy = "give vocabulary= a file or its bytes, or set TIKTOKEN_CACHE_DIR to where it is"
         text = f"no vocabulary in {path} ({type(error).__name__}): {remedy}"

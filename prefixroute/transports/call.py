@@ -6,12 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefixroute.core.exchange import Answer, Exchange, Failed, Responded
+from prefixroute.core.exchange import Exchange
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore
+from prefixroute.core.steps import Answer, Failed, Responded
 from prefixroute.transports.asked import retry_after_s
 from prefixroute.transports.attempt import attempt_request, caller_location
+from prefixroute.transports.injection import asking_for_usage, hiding_types
 from prefixroute.transports.library import Library
 from prefixroute.transports.replies import Watch, stream_types
 from prefixroute.transports.wire import Wire
@@ -60,6 +62,9 @@ class Call:
         self._body: bytes | None = request.content if is_buffered(request) else None
         self._path: str = request.url.path
         self._prompt = core.read(self._body, path=self._path, headers=request.headers)
+        self._sent = request  # but for URL, host and key
+        if core.inject_usage:
+            self._sent = asking_for_usage(library, request, self._body)
 
     def exchange(self) -> Exchange[Reply]:
         """Return the exchange that answers this call."""
@@ -85,9 +90,9 @@ class Call:
 
     def attempt(self, lease: Lease) -> Attempt:
         """Return the request to send to the endpoint of a lease."""
-        made = attempt_request(self.library, self.request, lease.endpoint)
-        wire = Wire(made.extensions.get("trace"), asynchronous=self._asynchronous)
-        made.extensions["trace"] = wire.trace
+        made = attempt_request(self.library, self._sent, lease.endpoint)
+        wire = Wire(made.extensions.get("trace"))
+        made.extensions["trace"] = wire.atrace if self._asynchronous else wire.trace
         return Attempt(made, wire)
 
     def responded(self, response: Any, attempt: Attempt) -> Responded[Reply]:
@@ -114,7 +119,7 @@ class Call:
         response = self.library.module.Response(
             inner.status_code,
             headers=given,
-            stream=stream if lease is None else self._watched(given, stream, lease),
+            stream=stream if lease is None else self._hiding(given, stream, lease),
             extensions={**inner.extensions, "prefixroute": answer.decision},
         )
         headers = response.headers
@@ -142,6 +147,16 @@ class Call:
         for name in _OF_THE_WIRE:
             headers.pop(name, None)
         return headers, module.ByteStream(inner.content)  # which is decoded
+
+    def _hiding(self, headers: Any, stream: Any, lease: Lease) -> Any:
+        """Return the watched body without what the caller did not ask for."""
+        body = self._watched(headers, stream, lease)
+        kind, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
+        events = kind.lower().startswith("text/event-stream")
+        if self._sent is self.request or not events or encoding not in ("", "identity"):
+            return body
+        headers.pop("content-length", None)
+        return hiding_types(self.library)[self._asynchronous](body)
 
     def _watched(self, headers: Any, stream: Any, lease: Lease) -> Any:
         watch = Watch(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
-from prefixroute.core.exchange import Failure
+from prefixroute.core.steps import Failure
 from prefixroute.errors import ConfigurationError
 
 __all__ = ["Library", "LibraryName", "library_named", "library_of", "library_or_none"]
@@ -17,6 +18,9 @@ _NAMES: Final = ("httpx", "httpx2")
 
 _NOT_CONNECTED: Final = ("ConnectError", "ConnectTimeout", "ProxyError")
 _SENT: Final = ("TimeoutException", "NetworkError", "RemoteProtocolError")
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL})
+"""No descriptor, buffer or port is left."""
+_DEEPEST: Final = 8
 _BROKEN: Final = ("ReadError", "WriteError", "CloseError", "RemoteProtocolError")
 
 
@@ -60,7 +64,7 @@ class Library:
         if isinstance(error, self.module.PoolTimeout):
             return Failure.NOT_OURS  # our own pool is full: that says nothing about the endpoint
         if isinstance(error, self._not_connected):
-            return Failure.NOT_CONNECTED
+            return Failure.NOT_OURS if _is_exhausted(error) else Failure.NOT_CONNECTED
         if stale and isinstance(error, self._broken):
             return Failure.STALE
         return Failure.SENT if isinstance(error, self._sent) else Failure.NOT_OURS
@@ -68,6 +72,17 @@ class Library:
     def is_request_error(self, error: Exception) -> bool:
         """Return whether an error carries the request that it is about."""
         return isinstance(error, self.module.RequestError)
+
+
+def _is_exhausted(error: BaseException | None) -> bool:
+    """Return whether this process is out of what a connection takes, whoever it would be to."""
+    for _ in range(_DEEPEST):
+        if error is None:
+            return False
+        if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @cache

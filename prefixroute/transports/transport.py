@@ -6,7 +6,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from prefixroute.core.exchange import (
+from prefixroute.core.lease import Lease
+from prefixroute.core.router import RouterCore
+from prefixroute.core.steps import (
     Answer,
     Failed,
     Keep,
@@ -18,8 +20,6 @@ from prefixroute.core.exchange import (
     Wait,
     WaitForCapacity,
 )
-from prefixroute.core.lease import Lease
-from prefixroute.core.router import RouterCore
 from prefixroute.errors import ConfigurationError, RouterClosedError
 from prefixroute.transports.attempt import PLACEHOLDER_HOST
 from prefixroute.transports.call import Call, Refusal, Reply, is_buffered, is_replayable

@@ -16,16 +16,14 @@ class Wire:
 
     Args:
         inner: The caller's own trace function, which goes on being called.
-        asynchronous: Whether trace functions are awaited.
     """
 
-    __slots__ = ("_inner", "_opened", "_written_at", "trace")
+    __slots__ = ("_inner", "_opened", "_written_at")
 
-    def __init__(self, inner: Callable[..., Any] | None, *, asynchronous: bool) -> None:
+    def __init__(self, inner: Callable[..., Any] | None) -> None:
         self._inner = inner
         self._opened = False
         self._written_at: float | None = None
-        self.trace = self._atrace if asynchronous else self._trace
 
     def _note(self, name: str) -> None:
         if name.startswith(("connection.connect", "connection.start_tls")):
@@ -33,12 +31,14 @@ class Wire:
         elif ".send_request_" in name:
             self._written_at = time.monotonic()
 
-    def _trace(self, name: str, info: dict[str, Any]) -> None:
+    def trace(self, name: str, info: dict[str, Any]) -> None:
+        """Serve as the trace function of a sync request."""
         self._note(name)
         if self._inner is not None:
             self._inner(name, info)
 
-    async def _atrace(self, name: str, info: dict[str, Any]) -> None:
+    async def atrace(self, name: str, info: dict[str, Any]) -> None:
+        """Serve as the trace function of an async request."""
         self._note(name)
         if self._inner is not None:
             await self._inner(name, info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -11,7 +12,7 @@ import pytest
 from tenacity import stop_after_attempt, wait_fixed
 
 from prefixroute import AttemptsFailed, Endpoint, Failover, HealthPolicy, HealthState, Router
-from tests.contract.flavours import BODY, Flavour, Inner, Received, in_turn, urls
+from tests.contract.flavours import BODY, Flavour, Inner, Received, ScriptedBody, in_turn, urls
 
 
 def response(flavour: Flavour, status: int, **given: Any) -> Callable[[Received], Any]:
@@ -237,6 +238,37 @@ def test_a_refusal_whose_body_breaks_off_is_still_a_refusal(flavour: Flavour) ->
     flavour.run(main)
 
 
+def test_a_refusals_body_is_not_waited_for_long(flavour: Flavour) -> None:
+    router = Router(urls(2))
+    reads: list[float] = []
+
+    def refuse(received: Received) -> Any:
+        timeouts = received.request.extensions["timeout"]
+
+        class Body(ScriptedBody):
+            def __iter__(self) -> Any:
+                reads.append(timeouts["read"])
+                return super().__iter__()
+
+            def __aiter__(self) -> Any:
+                reads.append(timeouts["read"])
+                return super().__aiter__()
+
+        bases = (Body, flavour.module.SyncByteStream, flavour.module.AsyncByteStream)
+        stream = type("Body", bases, {})(flavour, [b"{}"])
+        return flavour.module.Response(503, stream=stream)
+
+    async def main() -> None:
+        inner = Inner(flavour, in_turn(refuse, response(flavour, 200)))
+        async with flavour.client(router, inner, timeout=99.0) as client:
+            reply = await client.post()
+        assert reads == [5.0]
+        assert inner.received[1].request.extensions["timeout"]["read"] == 99.0
+        assert reply.request.extensions["timeout"]["read"] == 99.0
+
+    flavour.run(main)
+
+
 def test_a_kept_refusal_in_gzip_is_decoded_once(flavour: Flavour) -> None:
     import gzip
 
@@ -337,6 +369,26 @@ def test_case_28_what_is_our_own_fault_is_raised_and_blames_nobody(
         assert len(inner.received) == 10
         assert (failures(router), router.stats().in_flight) == (0, 0)
         assert {one.state for one in router.stats().endpoints} == {HealthState.HEALTHY}
+
+    flavour.run(main)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL])
+def test_having_no_descriptor_or_port_left_blames_nobody(flavour: Flavour, code: int) -> None:
+    router = Router(urls(3))
+
+    def handler(_: Received) -> Any:
+        error = flavour.error("ConnectError")
+        error.__cause__ = ValueError("in between")
+        error.__cause__.__context__ = OSError(code, "exhausted")
+        return error
+
+    async def main() -> None:
+        inner = Inner(flavour, handler)
+        async with flavour.client(router, inner) as client:
+            with pytest.raises(flavour.module.ConnectError):
+                await client.post()
+        assert (len(inner.received), failures(router)) == (1, 0)
 
     flavour.run(main)
 

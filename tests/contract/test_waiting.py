@@ -224,3 +224,41 @@ def test_a_cooldown_that_ends_makes_room(flavour: Flavour) -> None:
         held.release()
 
     flavour.run(main)
+
+
+def test_nobody_is_overrun_and_nobody_forgotten(flavour: Flavour) -> None:
+    router = limited(2, most=2, queue_timeout_s=30)
+    running: list[int] = []
+    most: list[int] = []
+
+    def handler(received: Received) -> Any:
+        running.append(1)
+        most.append(len(running))
+        if flavour.is_sync:
+            time.sleep(0.001)
+            running.pop()
+            return flavour.module.Response(200, json={})
+
+        async def answer() -> Any:
+            await flavour.sleep(0.001)
+            running.pop()
+            return flavour.module.Response(200, json={})
+
+        return answer()
+
+    client = flavour.client(router, Inner(flavour, handler))
+    seen: list[int] = []
+    calls = [caller(client, number, seen) for number in range(40)]
+
+    async def main() -> None:
+        await tasks(flavour, calls, lambda: len(calls))
+        await client.aclose()
+
+    if flavour.is_sync:
+        threads(flavour, calls, lambda: len(calls))
+        client.http.close()
+    else:
+        flavour.run(main)
+    assert seen == [200] * 40
+    assert max(most) <= 4
+    assert router.stats().in_flight == 0

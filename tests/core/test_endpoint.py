@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from typing import Any
 
 import httpx
 import pytest
@@ -89,7 +90,8 @@ def test_case_52_a_url_that_cannot_work_is_refused_with_the_remedy(url: object) 
 
 
 @pytest.mark.parametrize(
-    "url", ["http://user:hunter2@", "user:hunter2@h:80", "http://user:hunter2@h:x", "ftp://u:hunter2@h"]
+    "url",
+    ["http://user:hunter2@", "user:hunter2@h:80", "http://user:hunter2@h:x", "ftp://u:hunter2@h"],
 )
 def test_case_50_a_password_is_in_no_message(url: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
@@ -101,7 +103,7 @@ def test_an_httpx_url_is_a_url() -> None:
     assert Endpoint(httpx.URL("http://H:80/v1/")).url == "http://h/v1"  # type: ignore[arg-type]
 
 
-# -- fields ---------------------------------------------------------------------
+# -- fields --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,9 +169,10 @@ def test_a_secret_is_in_no_message_and_no_repr() -> None:
         "http://user:hunter2@h", api_key="hunter2", headers={"X-Key": "hunter2"}, prepare=print
     )
     assert "hunter2" not in repr(endpoint)
-    for field in ({"api_key": "hunter2\n"}, {"headers": {"X-Key": "hunter2\n"}}):
+    fields: list[dict[str, Any]] = [{"api_key": "hunter2\n"}, {"headers": {"X-Key": "hunter2\n"}}]
+    for field in fields:
         with pytest.raises(ConfigurationError) as raised:
-            Endpoint("http://h", **field)  # type: ignore[arg-type]
+            Endpoint("http://h", **field)
         assert "hunter2" not in str(raised.value)
 
 
@@ -189,7 +192,14 @@ def test_an_own_key_goes_before_user_and_password() -> None:
 
 def test_models_may_be_any_collection() -> None:
     names = {"a", "b"}
-    for models in (["a", "b"], ("a", "b"), names, frozenset(names), dict.fromkeys(names), iter("ab")):
+    for models in (
+        ["a", "b"],
+        ("a", "b"),
+        names,
+        frozenset(names),
+        dict.fromkeys(names),
+        iter("ab"),
+    ):
         assert Endpoint("http://h", models=models).models == frozenset(names)  # type: ignore[arg-type]
 
 
@@ -217,7 +227,7 @@ def test_an_endpoint_keeps_its_own_headers() -> None:
     assert endpoint.headers["A"] == "b"
 
 
-# -- where requests go ------------------------------------------------------------
+# -- where requests go ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(

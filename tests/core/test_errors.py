@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-import prefixroute.errors as errors
+from prefixroute import errors
 from prefixroute.errors import PrefixrouteError, Saturated, UnknownEndpointError
 
 

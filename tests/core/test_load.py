@@ -45,7 +45,9 @@ def test_slack_and_factor_only_ever_allow_more(
     in_flight: int, part: float, factor: float, slack: float
 ) -> None:
     textbook = capacity(in_flight, part, factor, 0.0)
-    assert capacity(in_flight, part, factor, slack) >= textbook >= capacity(in_flight, part, 1.0, 0.0)
+    assert (
+        capacity(in_flight, part, factor, slack) >= textbook >= capacity(in_flight, part, 1.0, 0.0)
+    )
 
 
 def group(weights: tuple[float, ...], in_flight: tuple[int, ...]) -> Group:
@@ -60,7 +62,7 @@ def group(weights: tuple[float, ...], in_flight: tuple[int, ...]) -> Group:
 
 @pytest.mark.parametrize("factor", [1.0, 1.25, 2.0])
 def test_somebody_always_has_room_below_the_textbook_bound(factor: float) -> None:
-    """The bounds of all sum up to more than the requests in flight: nobody ever waits for nothing."""
+    """The bounds of all sum up to more than the requests in flight."""
     for weights in itertools.product(WEIGHTS, repeat=3):
         for in_flight in itertools.product(range(4), repeat=3):
             some = group(weights, in_flight)
@@ -74,7 +76,7 @@ def test_limits_count_only_who_is_available() -> None:
     assert limits == {1: math.ceil(1.25 * 3 / 3), 2: math.ceil(1.25 * 3 * 2 / 3)}
 
 
-# -- what engines report ------------------------------------------------------------
+# -- what engines report -------------------------------------------------------
 
 
 @pytest.mark.parametrize(

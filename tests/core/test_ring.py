@@ -40,7 +40,9 @@ def test_a_walk_meets_every_member_once(members: list[str], key: int, nodes: int
 
 
 @given(st.data(), ids, keys)
-def test_the_order_of_the_list_is_irrelevant(data: st.DataObject, members: list[str], key: int) -> None:
+def test_the_order_of_the_list_is_irrelevant(
+    data: st.DataObject, members: list[str], key: int
+) -> None:
     shuffled = data.draw(st.permutations(members))
     one, other = ring_of(members, nodes=20), ring_of(shuffled, nodes=20)
     assert [members[i] for i in one.order(key)] == [shuffled[i] for i in other.order(key)]
@@ -72,7 +74,7 @@ def test_case_24_a_removed_members_keys_only_move_away_from_it() -> None:
         before = owners(ring_of(names(8)))
         after = owners(ring_of([name for name in names(8) if name != gone]))
         for old, new in zip(before, after, strict=True):
-            assert new == old or old == gone
+            assert old in (new, gone)
             assert new != gone
 
 
@@ -104,7 +106,7 @@ def test_case_21_colliding_virtual_nodes_stay_with_a_member_whatever_the_list(
             assert owners(ring_of(shuffled, nodes=40), range(256)) == before
         rest = [name for name in some if name != "gpu-3"]
         for old, new in zip(before, owners(ring_of(rest, nodes=40), range(256)), strict=True):
-            assert new == old or old == "gpu-3"
+            assert old in (new, "gpu-3")
         assert len(ring_of(rest, nodes=40)) == 11 * 40  # survivors keep all points
     finally:
         ring_module._points.cache_clear()

@@ -17,7 +17,7 @@ def traffic(max_prefixes: int = 1000) -> Traffic:
     return made
 
 
-# -- the share --------------------------------------------------------------------
+# -- the share -----------------------------------------------------------------
 
 
 def test_one_sighting_among_others_proves_nothing() -> None:
@@ -53,7 +53,7 @@ def test_a_share_grows_with_the_count(total: float, one: float, other: float) ->
     assert share(low * total, total) <= share(high * total, total) + 1e-9
 
 
-# -- the counts ---------------------------------------------------------------------
+# -- the counts ----------------------------------------------------------------
 
 
 def test_counts_halve_in_a_half_life() -> None:

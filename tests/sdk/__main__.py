@@ -102,8 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     names = [entry.name for entry in ENTRIES]
     parser.add_argument("--only", type=_names, metavar="NAMES", help=f"of {', '.join(names)}")
     ends = parser.add_mutually_exclusive_group()
-    for end in ("lowest", "newest", "here"):
-        ends.add_argument(f"--{end}", dest="ends", action="store_const", const=[end])
+    for end, what in (
+        ("lowest", "only the lowest versions"),
+        ("newest", "only the newest versions"),
+        ("here", "what is installed here; makes no environment"),
+    ):
+        ends.add_argument(f"--{end}", dest="ends", action="store_const", const=[end], help=what)
     parser.add_argument("--latest", action="store_true", help="the newest as of today")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="rows at once")
