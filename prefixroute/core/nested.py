@@ -170,10 +170,8 @@ class NestedPolicy(StatelessPolicy):
         total = traffic.total(group.label)
         if share(total, total) * len(group) <= self._config.target:
             # Nothing is known (any more): not even what every request starts with would look hot.
-            # The root is often everybody's; without one, what is shared comes first, what is the
-            # request's own comes last, and the middle is the safest guess.
-            last = len(chain) - 1
-            depth = min(prompt.root_blocks, last) if prompt.root_blocks else last // 2
+            # The first boundary is often everybody's, so the second is the key.
+            depth = min(1, len(chain) - 1)
             order = ring.order(chain[depth])
             return Homes(
                 order=order,

@@ -66,7 +66,6 @@ def test_the_first_request_is_keyed_by_the_second_boundary() -> None:
     assert len(used) == 8  # everybody's system prompt is not a key
 
 
-@pytest.mark.xfail(strict=False, reason="in rework: a faded total still counts as traffic")
 def test_after_a_long_pause_the_second_boundary_is_the_key_again() -> None:
     clock = FakeClock()
     router = make_router(8, clock=clock)

@@ -60,7 +60,6 @@ def test_agent_keeps_its_session_at_one_endpoint(cluster: FakeCluster) -> None:
     assert len({request.replica for request in cluster.requests}) == 1
 
 
-@pytest.mark.xfail(strict=False, reason="in rework: new routers may leave a home too early")
 def test_processes_agree(cluster: FakeCluster) -> None:
     lines = run("evaluation_processes.py", cluster).splitlines()
     assert len(lines) == 3  # one endpoint for each of the three tasks
