@@ -22,6 +22,10 @@ _DOUBT: Final = 4.0
 """How many times the variance that chance explains has to be exceeded: two standard errors. With
 less of it routers chase each other's chance to endpoints that were lately lucky."""
 
+_LEAST_CHANCE: Final = 0.25
+"""Variance of the logarithms that chance is taken to explain at least, half of a factor e: waits
+of an engine that is hardly busy are all alike until the first one is not."""
+
 
 class Waits:
     """Learns the mean wait for others' requests and the own mean service time.
@@ -96,8 +100,9 @@ class Waits:
             between += number * (own - mean) ** 2
         if freedom < 1.0:
             return
-        chance = max(within / freedom, 1e-12)
+        chance = max(within / freedom, _LEAST_CHANCE)
         real = max(0.0, (between - (len(states) - 1) * chance * _DOUBT) / count)
         for state in states:
-            shrink = real / (real + chance * weight / state.felt)
+            more = max(0.0, state.felt / weight - 1.0)  # one reply does not tell what is usual
+            shrink = real * more / (real * more + chance)
             state.wait_factor = math.exp(shrink * (state.felt_sum / state.felt - mean))

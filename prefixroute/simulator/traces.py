@@ -15,7 +15,7 @@ from prefixroute.core.prompt import Prompt
 __all__ = ["Change", "Request", "Trace", "block_prompt"]
 
 _COARSE_S: Final = 1.0
-"""Times that are never closer than this say in which step a request came, not when."""
+"""Times that repeat and are else never closer than this say in which step a request came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,9 @@ class Trace:
         """The step in which times are given, seconds; 0: they are exact."""
         times = sorted({request.at_s for request in self.requests})
         steps = [after - before for before, after in pairwise(times)]
-        return median(steps) if steps and min(steps) >= _COARSE_S else 0.0
+        if not steps or len(times) == len(self.requests) or min(steps) < _COARSE_S:
+            return 0.0
+        return median(steps)
 
     def spread(self, seed: int) -> Trace:
         """Return the trace with arrivals spread uniformly within the steps of its times.

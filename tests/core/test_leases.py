@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.fixed import Fixed
 from prefixroute.core.health import HealthPolicy, HealthState
 from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore
@@ -391,7 +392,8 @@ def test_the_500s_of_one_request_count_once_over_all_endpoints() -> None:
 
 def test_case_38_fifty_requests_when_a_probe_is_due_send_one() -> None:
     clock = FakeClock()
-    router = make_router(2, clock=clock, health=HealthPolicy(failures=1, jitter=0))
+    policy = HealthPolicy(failures=1, jitter=0)
+    router = make_router(2, clock=clock, health=policy, placement=Fixed())
     key = blocks(1)
     with router.acquire(key) as lease:
         lease.failed(OSError())
@@ -412,13 +414,13 @@ def test_case_38_fifty_requests_when_a_probe_is_due_send_one() -> None:
 @pytest.mark.parametrize("end", ["failed", "busy", "abandon", "drop"])
 def test_case_38_a_probe_that_does_not_end_well_readmits_nobody(end: str) -> None:
     clock = FakeClock()
-    router = make_router(2, clock=clock, health=HealthPolicy(failures=1, jitter=0))
+    policy = HealthPolicy(failures=1, jitter=0)
+    router = make_router(2, clock=clock, health=policy, placement=Fixed())
     with router.acquire(blocks(1)) as lease:
         lease.failed(OSError())
     home = lease.endpoint.id
-    others = {endpoint.id for endpoint in router.endpoints} - {home}
     clock.tick(10.0)
-    probe = router.acquire(blocks(1), exclude=others)
+    probe = router.acquire(blocks(1))
     assert probe.endpoint.id == home
     match end:
         case "failed":
@@ -434,7 +436,7 @@ def test_case_38_a_probe_that_does_not_end_well_readmits_nobody(end: str) -> Non
     gc.collect()
     assert state_of(router, home) is HealthState.EJECTED
     clock.tick({"failed": 20.0, "busy": 5.0}.get(end, 0.0))
-    with router.acquire(blocks(1), exclude=others) as again:
+    with router.acquire(blocks(1)) as again:
         assert again.endpoint.id == home  # the next probe
     assert state_of(router, home) is HealthState.HEALTHY
 

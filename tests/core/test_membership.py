@@ -264,6 +264,10 @@ def test_requests_that_fall_to_a_higher_tier_do_not_look_hot_there() -> None:
         router.acquire(prompt).release()
     for url in urls(2):
         router.eject(url)
+    for number in range(30):
+        router.acquire(blocks(-number, number)).release()
+    assert router.route(chats[0]).spread == 1  # nobody asked for it in this tier yet
+    assert router.explain(chats[0]).requests_seen == 30.0
     placed: dict[int, set[str]] = {}
     for _ in range(6):
         for number, prompt in enumerate(chats):
@@ -400,6 +404,23 @@ def test_a_set_weight_acts_at_once_and_the_old_list_object_is_not_kept() -> None
     changes = moved(router, before)
     assert {new for _, new in changes} == {urls(1)[0]}
     assert homes(router, PROMPTS).count(urls(1)[0]) / len(PROMPTS) == pytest.approx(0.6, abs=0.1)
+
+
+def test_changed_settings_of_an_endpoint_act_at_once() -> None:
+    router = make_router(["http://a", "http://b"])
+    held = [router.acquire({}) for _ in range(6)]
+    router.set_endpoints(
+        [Endpoint("http://a", max_in_flight=3), Endpoint("http://b", weight=3, api_key="k")]
+    )
+    later = [router.acquire({}) for _ in range(6)]
+    assert {lease.endpoint.api_key for lease in later} == {"k"}  # a is full
+    assert (router.in_flight("http://a"), router.in_flight("http://b")) == (3, 9)
+    for lease in held + later:
+        lease.release()
+    shares = [router.acquire({}) for _ in range(8)]
+    assert router.in_flight("http://b") == 6
+    for lease in shares:
+        lease.release()
 
 
 def test_swaps_keep_the_traffic() -> None:

@@ -182,6 +182,25 @@ def test_case_30_held_calls_without_a_key_are_spread_by_weight() -> None:
         lease.release()
 
 
+def test_requests_with_a_key_in_between_do_not_disturb_the_turns() -> None:
+    router = make_router(2)
+    used: Counter[str] = Counter()
+    for number in range(20):
+        with router.acquire({}) as lease:
+            used[lease.endpoint.id] += 1
+        router.acquire(blocks(number)).release()
+    assert set(used.values()) == {10}
+
+
+@every_placement
+def test_the_order_of_the_list_is_irrelevant_also_without_a_key(name: str) -> None:
+    runs = []
+    for endpoints in (urls(5), urls(5)[::-1]):
+        router = router_of(name, endpoints, seed=9)
+        runs.append([router.acquire({}).endpoint.id for _ in range(12)])
+    assert runs[0] == runs[1]
+
+
 def test_without_a_key_the_least_loaded_is_chosen_also_by_what_engines_report() -> None:
     router = make_router(3)
     router.report_load({urls(1)[0]: EngineLoad(running=9), urls(2)[1]: EngineLoad(waiting=4)})
