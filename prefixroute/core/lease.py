@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol, Self
 
 from prefixroute.core.decision import Decision
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.load import Loan
 
-if TYPE_CHECKING:
-    from prefixroute.core.router import RouterCore
-
-__all__ = ["Lease"]
+__all__ = ["Lease", "Lender"]
 
 _NETWORK_ERRORS: Final = frozenset(
     {
@@ -39,6 +37,34 @@ _UNREACHABLE: Final = frozenset(
 )
 
 
+class Lender(Protocol):
+    """Who keeps count of leases: the router, as a lease sees it."""
+
+    dropped: deque[Loan]
+
+    def first_token(self, loan: Loan, cached_tokens: int | None) -> None:
+        """Serve :meth:`Lease.first_token`."""
+        ...
+
+    def usage(self, loan: Loan, prompt_tokens: int | None, cached_tokens: int | None) -> None:
+        """Serve :meth:`Lease.usage`."""
+        ...
+
+    def failed(
+        self, loan: Loan, status: int | None, retry_after_s: float | None, digest: int | None
+    ) -> None:
+        """Serve :meth:`Lease.failed`."""
+        ...
+
+    def pin(self, loan: Loan, response_id: str) -> None:
+        """Serve :meth:`Lease.answered`."""
+        ...
+
+    def release(self, loan: Loan, *, neutral: bool = False) -> None:
+        """Serve :meth:`Lease.release` and :meth:`Lease.abandon`."""
+        ...
+
+
 class Lease:
     """Counts a request as in flight at ``endpoint`` until it is released, exactly once.
 
@@ -48,7 +74,7 @@ class Lease:
 
     __slots__ = ("__weakref__", "_core", "_loan", "decision")
 
-    def __init__(self, core: RouterCore, loan: Loan, decision: Decision) -> None:
+    def __init__(self, core: Lender, loan: Loan, decision: Decision) -> None:
         self._core, self._loan, self.decision = core, loan, decision
 
     def __repr__(self) -> str:
