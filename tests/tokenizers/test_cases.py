@@ -1,4 +1,4 @@
-"""Public faults of tokenizers in this field (CASES.md 14 to 19), as tests of their class."""
+"""Public faults of tokenizers in this field as tests of their class."""
 
 from __future__ import annotations
 
