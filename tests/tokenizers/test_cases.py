@@ -1,4 +1,4 @@
-"""Public faults of tokenizers in this field as tests of their class."""
+"""Public faults of tokenizers in this field, as tests of their class."""
 
 from __future__ import annotations
 
