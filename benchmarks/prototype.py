@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from prefixroute.core.ring import Ring
-from prefixroute.simulator.policies import PolicyFactory, Setup
+from prefixroute.simulator.policies import PolicyFactory
+from prefixroute.simulator.routers import Setup
 from prefixroute.simulator.traces import Request
 
 __all__ = ["PROTOTYPE"]

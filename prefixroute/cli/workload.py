@@ -149,7 +149,7 @@ def run_workload(
             messages.append({"role": "assistant", "content": answer})
             time.sleep(own.uniform(*_THINK_S))
 
-    with ThreadPoolExecutor(max_workers=max(_THREADS, 1)) as pool:
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         list(pool.map(chat, range(len(starts))))
     outcome.seconds = time.perf_counter() - began
     return outcome

@@ -18,27 +18,16 @@ from random import Random
 from typing import Final
 
 from prefixroute.core.checks import check_int, check_number
-from prefixroute.core.crowding import keeps, uniform
 from prefixroute.core.decision import Reason
+from prefixroute.core.homes import Homes, Walk, traffic_keys
 from prefixroute.core.load import EndpointState, Loan
 from prefixroute.core.membership import Group
 from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy
 from prefixroute.core.prefix_map import PrefixMap
-from prefixroute.core.prompt import Cut, KeySource, Prompt
+from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.traffic import Traffic, share
 
 __all__ = ["Nested", "NestedPolicy"]
-
-_SURE_AFTER: Final = 2.0
-"""Own sightings of a hot prefix before all of its endpoints are taken to hold it. Before that only
-the map counts, so that a lone conversation stays where it is."""
-
-_CREDITED_AFTER: Final = 4.0
-"""Own sightings of a hot prefix before a home below it is taken to hold what others brought there:
-so much traffic is no lone conversation any more, whose latest turns nobody else has."""
-
-_FALL_BELOW: Final = 0.7
-"""A spread that has risen falls only when the traffic is below this share of its threshold."""
 
 _CREDIT_PRIOR: Final = (5.0, 10.0)
 """What a home holds beyond what this router knows: half, with the weight of ten replies."""
@@ -64,9 +53,6 @@ _KNOWN_FADE: Final = 0.99
 _REPLY_TOKENS: Final = 256.0
 """What the one endpoint that had a chat's last turn holds beyond it: the reply that it generated.
 Small beside what a turn of a long chat costs, it keeps a chat of short turns from wandering."""
-
-_MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
-_TIER_SALT: Final = 0x9E37_79B9_7F4A_7C15
 
 _NEAREST: Final = 32
 """Endpoints of the ring order that are weighed, beside those of a spread and the map's."""
@@ -121,132 +107,19 @@ class Nested:
         return NestedPolicy(self, random)
 
 
-@dataclass(slots=True, kw_only=True)
-class Homes:
-    """Where a chain belongs.
-
-    Args:
-        order: Indices in the group, home first, then the rest of its set, then all others.
-        depth: Index in the chain of the hash that the order is of.
-        unique: The prefix has one home, rather than a set that shares it.
-        credited: What others brought to the home may be guessed: every hot prefix above it is one
-            that this router has seen often enough.
-        sure: Leading blocks that an index is taken to hold because it shares a hot prefix.
-        spread: Size of the set that the home was picked from.
-        spreads: ``(key of the traffic, endpoints)`` of the hot prefixes passed, and of one that was
-            hot before.
-    """
-
-    order: Sequence[int]
-    depth: int
-    unique: bool
-    credited: bool
-    sure: dict[int, int]
-    spread: int
-    spreads: list[tuple[int, int]]
-
-
 class NestedPolicy(StatelessPolicy):
     """Places by :class:`Nested`."""
 
-    __slots__ = ("_bound", "_by_bit", "_config", "_credit", "_found", "_known", "_map", "_traffic")
+    __slots__ = ("_bound", "_credit", "_found", "_known", "_map", "_traffic", "_walk")
 
     def __init__(self, config: Nested, random: Random) -> None:
         super().__init__(random)
-        self._config = config
         self._bound = Bound(config.load_factor, config.load_slack)
         self._traffic = Traffic(half_life_s=config.half_life_s, max_prefixes=config.max_prefixes)
+        self._walk = Walk(self._traffic, config.target)
         self._map = PrefixMap(config.max_prefixes)
-        self._by_bit: dict[int, EndpointState] = {}
         self._credit = [list(_CREDIT_PRIOR), list(_CREDIT_PRIOR)]  # of homes at the root, deeper
         self._known = self._found = 0.0  # cached tokens that this router knew of; all of them
-
-    # -- where a chain belongs -------------------------------------------------
-
-    def homes(self, prompt: Prompt, group: Group, now: float) -> Homes:
-        """Return where the prompt belongs, by the traffic seen so far."""
-        chain, ring, traffic = prompt.chain, group.ring, self._traffic
-        traffic.advance(now)
-        total = traffic.total(group.label)
-        if share(total, total) * len(group) <= self._config.target:
-            # Nothing is known (any more): not even what every request starts with would look hot.
-            # The first boundary is often everybody's, so the second is the key.
-            depth = min(1, len(chain) - 1)
-            order = ring.order(chain[depth])
-            return Homes(
-                order=order,
-                depth=depth,
-                unique=True,
-                credited=True,
-                sure={},
-                spread=1,
-                spreads=[],
-            )
-        salt = _salt(group)
-        head: Sequence[int] = ()
-        members: set[int] | None = None
-        sure: dict[int, int] = {}
-        spreads: list[tuple[int, int]] = []
-        depth, unique, credited = len(chain) - 1, False, True
-        keeps_together = depth if prompt.source is KeySource.SESSION else None
-        for at, prefix in enumerate(chain):
-            key = prefix ^ salt
-            count = traffic.count(key)
-            within: Sequence[int] = ring.order(prefix)
-            if members is not None:
-                within = [index for index in within if index in members]
-            spread = self._spread(key, share(count, total), within, group)
-            if at == keeps_together:
-                spread = 1  # however hot: what a session is for
-            if spread <= 1:
-                head, depth, unique = within, at, True
-                if traffic.spread(key) > 1:
-                    spreads.append((key, 1))  # it has fallen: it rises at the full threshold again
-                break
-            head = within[:spread]
-            spreads.append((key, spread))
-            members = set(head)
-            if count >= _SURE_AFTER:
-                for index in head:
-                    sure[index] = at + 1
-            if count < _CREDITED_AFTER:
-                credited = False
-        rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
-        head = self._thinned(head, chain[depth], group)
-        return Homes(
-            order=[*head, *rest],
-            depth=depth,
-            unique=unique,
-            credited=unique and credited,
-            sure=sure,
-            spread=len(members) if members is not None else 1,
-            spreads=spreads,
-        )
-
-    def _thinned(self, head: Sequence[int], key: int, group: Group) -> Sequence[int]:
-        """Return the order with those last that are too crowded to keep this key."""
-        keeping = keeps(group.states)
-        if keeping is None:
-            return head
-        states = group.states
-        first: list[int] = []
-        last: list[int] = []
-        for index in head:
-            keep = keeping[index]
-            mine = keep >= 1.0 or uniform(key, states[index].salt) < keep
-            (first if mine else last).append(index)
-        return first + last
-
-    def _spread(self, key: int, part: float, within: Sequence[int], group: Group) -> int:
-        """Return how many endpoints a prefix with this share of the traffic is given."""
-        if part <= 0.0:
-            return 1
-        before = self._traffic.spread(key)
-        need = part * len(group) / self._config.target
-        spread = _heads(need, within, group)
-        if before > spread:
-            spread = min(before, _heads(need / _FALL_BELOW, within, group))
-        return min(spread, len(within))
 
     # -- one decision ----------------------------------------------------------
 
@@ -255,7 +128,7 @@ class NestedPolicy(StatelessPolicy):
         prompt, group = ask.prompt, ask.group
         if not prompt.chain:
             return self.keyless(ask)
-        homes = self.homes(prompt, group, ask.now)
+        homes = self._walk.homes(prompt, group, ask.now)
         held = self._held_blocks(prompt, group, homes.sure)
         available = set(ask.available)
         every = order = [index for index in homes.order if index in available]
@@ -352,8 +225,8 @@ class NestedPolicy(StatelessPolicy):
         """Return the share of the traffic of each prefix, as the walk would read it now."""
         self._traffic.advance(ask.now)
         total = self._traffic.total(ask.group.label)
-        salt = _salt(ask.group)
-        counts = [self._traffic.count(prefix ^ salt) for prefix in ask.prompt.chain]
+        keys = traffic_keys(ask.prompt.chain, ask.group)
+        counts = [self._traffic.count(key) for key in keys]
         return [share(count, total) for count in counts], total
 
     # -- what happens ----------------------------------------------------------
@@ -366,9 +239,7 @@ class NestedPolicy(StatelessPolicy):
             return
         if counted:
             self._traffic.advance(ask.now)
-            salt = _salt(ask.group)
-            keys = [prefix ^ salt for prefix in prompt.chain] if salt else prompt.chain
-            self._traffic.record(keys, ask.group.label)
+            self._traffic.record(traffic_keys(prompt.chain, ask.group), ask.group.label)
             for key, spread in choice.spreads:
                 self._traffic.set_spread(key, spread)
         self._map.add(prompt.chain, ask.group.states[choice.index].bit)
@@ -420,28 +291,6 @@ class _Weighed:
 def _tokens(ask: Ask, blocks: int) -> float:
     """Return the size of the prompt's leading blocks, tokens."""
     return ask.prompt.ends[blocks - 1] * ask.per_unit if blocks else 0.0
-
-
-def _salt(group: Group) -> int:
-    """Return what tells a prefix's traffic in one tier from that in another.
-
-    Requests that come to a higher tier because a lower one failed must not look hot there.
-    """
-    return group.label[0] * _TIER_SALT & _MASK_64
-
-
-def _heads(need: float, within: Sequence[int], group: Group) -> int:
-    """Return how many of the first endpoints it takes to give a prefix ``need`` mean weights."""
-    if need <= 1.0:
-        return 1
-    states = group.states
-    wanted = need * group.weight / len(group) * (1.0 - 1e-9)
-    total = 0.0
-    for count, index in enumerate(within, 1):
-        total += states[index].endpoint.weight
-        if total >= wanted:
-            return count
-    return len(within)
 
 
 def _reason(

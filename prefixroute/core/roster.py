@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ PLACEMENT_VERSION: Final = 1
 """Rises when the same settings and the same traffic come to place differently."""
 
 
-class Roster:
+class Roster(ABC):
     """Holds the endpoints and their accounting; thread-safe; never does I/O.
 
     Args:
@@ -122,9 +123,9 @@ class Roster:
         self._last = read
         return read + self._behind_s
 
+    @abstractmethod
     def _grant(self, ledger: Ledger, now: float) -> list[Callable[[], object]]:
         """Give leases to those who wait and can have one; return how to tell them."""
-        raise NotImplementedError
 
     def _tell(self, events: Iterable[Event]) -> None:
         for observer in self._observers:

@@ -197,10 +197,14 @@ class RouterCore(Roster):
         """Do what :meth:`acquire` does, for a prompt that is read already."""
         with self._placing(prompt) as (ledger, now, groups):
             placed = self._place(ledger, prompt, groups, now, exclude)
-            decision = placed.decision()
-            loan = ledger.lend(placed, counted=not exclude)
-            if self._observers:
-                ledger.events.append(RequestSent(decision=decision, retry=bool(exclude)))
+            return self._lend(ledger, placed, retry=bool(exclude))
+
+    def _lend(self, ledger: Ledger, placed: Placed, *, retry: bool) -> Lease:
+        """Carry out a placement; the traffic counts a call once, however often it is tried."""
+        decision = placed.decision()  # before it changes what is in flight
+        loan = ledger.lend(placed, counted=not retry)
+        if self._observers:
+            ledger.events.append(RequestSent(decision=decision, retry=retry))
         return Lease(self, loan, decision)
 
     @contextmanager
@@ -280,10 +284,7 @@ class RouterCore(Roster):
                 full.add((id(groups), tried))
                 continue
             ledger.waiting.remove(waiter)
-            decision = placed.decision()
-            lease = Lease(self, ledger.lend(placed, counted=not tried), decision)
-            if self._observers:
-                ledger.events.append(RequestSent(decision=decision, retry=bool(tried)))
+            lease = self._lend(ledger, placed, retry=bool(tried))
             granted.append(partial(waiter.grant, lease))
         return granted
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from prefixroute.core.hashing import digest64
+from prefixroute.simulator.routers import Setup
 from prefixroute.simulator.traces import Request
 
-if TYPE_CHECKING:
-    from prefixroute.simulator.policies import Setup
-
-__all__ = ["FirstBlock", "Peer", "PowerOfTwo"]
+__all__ = ["Chooser", "FirstBlock", "Peer", "PowerOfTwo"]
 
 
-class Peer:
+class Peer(ABC):
     """What the rules share: members, requests in flight, ties at random; a ticket is the replica.
 
     Args:
@@ -29,18 +28,12 @@ class Peer:
         self.in_flight = dict.fromkeys(setup.members, 0)
         self.random = Random(setup.seed * 1_000_003 + setup.serial)  # noqa: S311 - ties
 
-    def choose(self, request: Request, now: float) -> int:
-        """Return the replica."""
-        raise NotImplementedError
-
+    @abstractmethod
     def route(self, request: Request, now: float) -> tuple[int, object]:
-        """Choose, and count the request as in flight."""
-        replica = self.choose(request, now)
-        self.in_flight[replica] += 1
-        return replica, replica
+        """Return the replica, on which the request counts as in flight, and a ticket."""
 
-    def first_token(self, ticket: object, cached_tokens: int | None, now: float) -> None:
-        """Learn nothing."""
+    def first_token(self, ticket: object, cached_tokens: int | None, now: float) -> None:  # noqa: B027
+        """Learn nothing; rules that learn have their own."""
 
     def done(
         self,
@@ -52,8 +45,8 @@ class Peer:
         """Count the request as ended."""
         self.in_flight[cast("int", ticket)] -= 1
 
-    def reported(self, counts: Sequence[tuple[int, int]], now: float) -> None:
-        """Learn nothing."""
+    def reported(self, counts: Sequence[tuple[int, int]], now: float) -> None:  # noqa: B027
+        """Learn nothing; rules that learn have their own."""
 
     def set_members(self, members: Sequence[int], now: float) -> None:  # noqa: ARG002
         """Use these replicas from now on."""
@@ -71,7 +64,21 @@ class Peer:
         return self.random.choice([r for r in self.members if self.in_flight[r] == least])
 
 
-class PowerOfTwo(Peer):
+class Chooser(Peer):
+    """A rule that only chooses."""
+
+    @abstractmethod
+    def choose(self, request: Request, now: float) -> int:
+        """Return the replica."""
+
+    def route(self, request: Request, now: float) -> tuple[int, object]:
+        """Choose, and count the request as in flight."""
+        replica = self.choose(request, now)
+        self.in_flight[replica] += 1
+        return replica, replica
+
+
+class PowerOfTwo(Chooser):
     """Two replicas at random, of these the one with fewer requests in flight.
 
     Rule reimplemented from Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing",
@@ -91,7 +98,7 @@ _LOAD_FACTOR: Final = 1.25
 """KubeAI's default mean load percentage, as a factor."""
 
 
-class FirstBlock(Peer):
+class FirstBlock(Chooser):
     """A hash of the prompt's first block on a ring, with bounded load.
 
     The first replica from there whose load after this request is at most 1.25 times the mean; if

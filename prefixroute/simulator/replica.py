@@ -12,7 +12,7 @@ from prefixroute.simulator.cache import BlockCache
 from prefixroute.simulator.traces import Request
 
 if TYPE_CHECKING:
-    from prefixroute.simulator.policies import SimulatedRouter
+    from prefixroute.simulator.routers import SimulatedRouter
 
 __all__ = ["Events", "FifoReplica", "Job", "Replica", "ReplicaModel"]
 

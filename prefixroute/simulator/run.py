@@ -14,8 +14,9 @@ from typing import Final, TypeAlias
 from prefixroute.core.checks import check_int, check_number
 from prefixroute.errors import ConfigurationError
 from prefixroute.simulator.batched import make_replica
-from prefixroute.simulator.policies import PolicyFactory, Setup, SimulatedRouter
+from prefixroute.simulator.policies import PolicyFactory
 from prefixroute.simulator.replica import Events, Job, Replica, ReplicaModel
+from prefixroute.simulator.routers import Setup, SimulatedRouter
 from prefixroute.simulator.traces import Change, Request, Trace
 
 __all__ = ["CacheReport", "Outcome", "Progress", "Setting", "run"]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from prefixroute.simulator.peers import Peer
+from prefixroute.simulator.peers import Chooser, Peer
+from prefixroute.simulator.routers import Setup
 from prefixroute.simulator.traces import Request
-
-if TYPE_CHECKING:
-    from prefixroute.simulator.policies import Setup
 
 __all__ = ["OverlapCost", "PrefixQueueScores", "PrefixTree"]
 
 
-class PrefixTree(Peer):
+class PrefixTree(Chooser):
     """A tree of the prompts sent: the replica with the longest match, unless loads differ much.
 
     If the loads differ by more than 64 requests and by more than a factor of 1.5, the least loaded
@@ -89,7 +87,7 @@ class PrefixTree(Peer):
         return owner if rate > self.MATCH else None
 
 
-class PrefixQueueScores(Peer):
+class PrefixQueueScores(Chooser):
     """Scores of 0 to 1 for the prefix that was sent there, times 3, and for the queue, times 2.
 
     The prefix score is the share of the prompt's blocks; the queue score falls from 1 at the

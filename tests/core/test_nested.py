@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from prefixroute.core.decision import Reason
 from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.homes import heads
 from prefixroute.core.lease import Lease
 from prefixroute.core.nested import Nested, NestedPolicy
-from prefixroute.core.nested import _heads as heads
 from prefixroute.core.router import RouterCore
 
 from .support import FakeClock, blocks, chat, conversation, make_router, states, text, urls

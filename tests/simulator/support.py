@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prefixroute.simulator import ReplicaModel, Request, Trace, block_prompt
-from prefixroute.simulator.policies import PolicyFactory, Setup, SimulatedRouter
+from prefixroute.simulator.policies import PolicyFactory
+from prefixroute.simulator.routers import Setup, SimulatedRouter
 
 BLOCK = 100
 

@@ -9,7 +9,8 @@ from prefixroute.core.fixed import Fixed
 from prefixroute.core.nested import Nested
 from prefixroute.errors import ConfigurationError
 from prefixroute.simulator import PolicyFactory, policy_names
-from prefixroute.simulator.policies import CoreRouter, Setup, SimulatedRouter, policy_factory
+from prefixroute.simulator.policies import CoreRouter, policy_factory
+from prefixroute.simulator.routers import Setup, SimulatedRouter
 
 from .support import BLOCK, request
 

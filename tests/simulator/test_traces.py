@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from prefixroute.core.prompt import KeySource
 from prefixroute.errors import ConfigurationError
@@ -43,7 +44,6 @@ def test_compressed_files_are_recognised_by_their_bytes(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"  # whatever its name says
     file.write_bytes(gzip.compress(line(0, 1, 2).encode()))
     assert len(read_trace(file)) == 1
-    zstandard = pytest.importorskip("zstandard")
     file.write_bytes(zstandard.ZstdCompressor().compress(line(0, 1, 2).encode()))
     assert len(read_trace(file)) == 1
 

@@ -1,0 +1,179 @@
+"""Where a chain belongs: the walk from its root to the first prefix that is not hot.
+
+While a prefix is hot, the set of endpoints narrows to the first few of the prefix's own ring order
+within the set so far; at the first prefix that is not, the first endpoint of its order within the
+set is the home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prefixroute.core.crowding import keeps, uniform
+from prefixroute.core.membership import Group
+from prefixroute.core.prompt import KeySource, Prompt
+from prefixroute.core.traffic import Traffic, share
+
+__all__ = ["Homes", "Walk", "heads", "traffic_keys"]
+
+_SURE_AFTER: Final = 2.0
+"""Own sightings of a hot prefix before all of its endpoints are taken to hold it. Before that only
+the map counts, so that a lone conversation stays where it is."""
+
+_CREDITED_AFTER: Final = 4.0
+"""Own sightings of a hot prefix before a home below it is taken to hold what others brought there:
+so much traffic is no lone conversation any more, whose latest turns nobody else has."""
+
+_FALL_BELOW: Final = 0.7
+"""A spread that has risen falls only when the traffic is below this share of its threshold."""
+
+_MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
+_TIER_SALT: Final = 0x9E37_79B9_7F4A_7C15
+
+
+@dataclass(slots=True, kw_only=True)
+class Homes:
+    """Where a chain belongs.
+
+    Args:
+        order: Indices in the group, home first, then the rest of its set, then all others.
+        depth: Index in the chain of the hash that the order is of.
+        unique: The prefix has one home, rather than a set that shares it.
+        credited: What others brought to the home may be guessed: every hot prefix above it is one
+            that this router has seen often enough.
+        sure: Leading blocks that an index is taken to hold because it shares a hot prefix.
+        spread: Size of the set that the home was picked from.
+        spreads: ``(key of the traffic, endpoints)`` of the hot prefixes passed, and of one that was
+            hot before.
+    """
+
+    order: Sequence[int]
+    depth: int
+    unique: bool
+    credited: bool
+    sure: dict[int, int]
+    spread: int
+    spreads: list[tuple[int, int]]
+
+
+class Walk:
+    """Walks chains by the traffic counted so far; counts nothing itself.
+
+    Args:
+        traffic: Of the router.
+        target: The most of an endpoint's fair share of the traffic that one prefix may put on it.
+    """
+
+    __slots__ = ("_target", "_traffic")
+
+    def __init__(self, traffic: Traffic, target: float) -> None:
+        self._traffic, self._target = traffic, target
+
+    def homes(self, prompt: Prompt, group: Group, now: float) -> Homes:
+        """Return where the prompt belongs, by the traffic seen so far."""
+        chain, ring, traffic = prompt.chain, group.ring, self._traffic
+        traffic.advance(now)
+        total = traffic.total(group.label)
+        if share(total, total) * len(group) <= self._target:
+            # Nothing is known (any more): not even what every request starts with would look hot.
+            # The first boundary is often everybody's, so the second is the key.
+            depth = min(1, len(chain) - 1)
+            order = ring.order(chain[depth])
+            return Homes(
+                order=order,
+                depth=depth,
+                unique=True,
+                credited=True,
+                sure={},
+                spread=1,
+                spreads=[],
+            )
+        keys = traffic_keys(chain, group)
+        head: Sequence[int] = ()
+        members: set[int] | None = None
+        sure: dict[int, int] = {}
+        spreads: list[tuple[int, int]] = []
+        depth, unique, credited = len(chain) - 1, False, True
+        keeps_together = depth if prompt.source is KeySource.SESSION else None
+        for at, (key, prefix) in enumerate(zip(keys, chain, strict=True)):
+            count = traffic.count(key)
+            within: Sequence[int] = ring.order(prefix)
+            if members is not None:
+                within = [index for index in within if index in members]
+            spread = self._spread(key, share(count, total), within, group)
+            if at == keeps_together:
+                spread = 1  # however hot: what a session is for
+            if spread <= 1:
+                head, depth, unique = within, at, True
+                if traffic.spread(key) > 1:
+                    spreads.append((key, 1))  # it has fallen: it rises at the full threshold again
+                break
+            head = within[:spread]
+            spreads.append((key, spread))
+            members = set(head)
+            if count >= _SURE_AFTER:
+                for index in head:
+                    sure[index] = at + 1
+            if count < _CREDITED_AFTER:
+                credited = False
+        rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
+        head = self._thinned(head, chain[depth], group)
+        return Homes(
+            order=[*head, *rest],
+            depth=depth,
+            unique=unique,
+            credited=unique and credited,
+            sure=sure,
+            spread=len(members) if members is not None else 1,
+            spreads=spreads,
+        )
+
+    def _thinned(self, head: Sequence[int], key: int, group: Group) -> Sequence[int]:
+        """Return the order with those last that are too crowded to keep this key."""
+        keeping = keeps(group.states)
+        if keeping is None:
+            return head
+        states = group.states
+        first: list[int] = []
+        last: list[int] = []
+        for index in head:
+            keep = keeping[index]
+            mine = keep >= 1.0 or uniform(key, states[index].salt) < keep
+            (first if mine else last).append(index)
+        return first + last
+
+    def _spread(self, key: int, part: float, within: Sequence[int], group: Group) -> int:
+        """Return how many endpoints a prefix with this share of the traffic is given."""
+        if part <= 0.0:
+            return 1
+        before = self._traffic.spread(key)
+        need = part * len(group) / self._target
+        spread = heads(need, within, group)
+        if before > spread:
+            spread = min(before, heads(need / _FALL_BELOW, within, group))
+        return min(spread, len(within))
+
+
+def traffic_keys(chain: Sequence[int], group: Group) -> Sequence[int]:
+    """Return what a chain's prefixes are counted under: in each tier apart.
+
+    Requests that come to a higher tier because a lower one failed must not look hot there.
+    """
+    salt = group.label[0] * _TIER_SALT & _MASK_64
+    return [prefix ^ salt for prefix in chain] if salt else chain
+
+
+def heads(need: float, within: Sequence[int], group: Group) -> int:
+    """Return how many of the first endpoints it takes to give a prefix ``need`` mean weights."""
+    if need <= 1.0:
+        return 1
+    states = group.states
+    wanted = need * group.weight / len(group) * (1.0 - 1e-9)
+    total = 0.0
+    for count, index in enumerate(within, 1):
+        total += states[index].endpoint.weight
+        if total >= wanted:
+            return count
+    return len(within)
