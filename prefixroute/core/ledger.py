@@ -242,6 +242,7 @@ class Ledger:
         loan.cached_tokens = cached_tokens
         total = loan.prompt_tokens if loan.prompt_tokens is not None else round(loan.tokens)
         state = loan.state
+        state.reports += 1
         state.prompt_tokens += max(total, cached_tokens)
         state.cached_tokens += cached_tokens
         state.expected_tokens += loan.expected_tokens
@@ -300,8 +301,8 @@ class Ledger:
             self.queues.learn(loan)
             if loan.failed or neutral:
                 state.health.neutral(probe=loan.probe)
-            elif state.health.succeeded(probe=loan.probe):
-                self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+            else:
+                self._succeeded(loan)
             self.events.append(
                 RequestDone(
                     endpoint_id=state.endpoint.id,
@@ -312,6 +313,14 @@ class Ledger:
                     expected_cached_tokens=loan.expected_tokens,
                 )
             )
+
+    def _succeeded(self, loan: Loan) -> None:
+        state = loan.state
+        if state.health.succeeded(probe=loan.probe):
+            self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+        if loan.prompt.chain and loan.cached_tokens is None:  # what has a prompt has a usage
+            state.unreported_cached += loan.prompt_tokens is not None
+            state.unreported += loan.prompt_tokens is None
 
     # -- endpoints -------------------------------------------------------------
 

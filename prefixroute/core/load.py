@@ -79,8 +79,9 @@ class EndpointState:
         "answered_at", "backlog", "backlog_at", "bit", "cached_tokens", "crowd", "crowd_weight",
         "endpoint", "expected_tokens", "failures", "felt", "felt_squares", "felt_sum",
         "foreign_requests", "foreign_s", "health", "in_flight", "interval_s", "member", "open",
-        "prompt_tokens", "queued", "rate", "reported", "reported_at", "requests", "salt", "sent",
-        "silent", "spills", "wait_at", "wait_factor", "wait_s", "work",
+        "prompt_tokens", "queued", "rate", "reported", "reported_at", "reports", "requests", "salt",
+        "sent", "silent", "spills", "unreported", "unreported_cached", "wait_at", "wait_factor",
+        "wait_s", "work",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -109,6 +110,9 @@ class EndpointState:
         self.salt = digest64(utf8(endpoint.id))
         self.requests = self.failures = self.spills = 0
         self.prompt_tokens = self.cached_tokens = 0  # as replies reported them
+        # Replies to prompts: with a count of cached tokens, with one of prompt tokens only, with
+        # neither.
+        self.reports = self.unreported_cached = self.unreported = 0
         self.expected_tokens = 0.0  # cached, as expected of those replies
 
     def __repr__(self) -> str:

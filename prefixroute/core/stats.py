@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from prefixroute.core.health import HealthState
 from prefixroute.core.load import EndpointState
 
 __all__ = ["EndpointStats", "Stats"]
+
+_NO_CACHED_TOKENS: Final = (
+    "its replies do not report cached tokens: start vLLM with --enable-prompt-tokens-details "
+    "(and --enable-prefix-caching), SGLang with --enable-cache-report"
+)
+_NO_USAGE: Final = (
+    "its replies report no usage: ask for it in streams, with "
+    'stream_options={"include_usage": True} or Router(inject_usage=True), or call Lease.usage() '
+    "where you send requests yourself"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +38,9 @@ class EndpointStats:
         cached_tokens: Those of them that replies reported as cached.
         expected_cached_tokens: Those of them that placement expected to be cached.
         prefill_tokens_per_s: Learned prefill rate; ``None``: nothing learned yet.
+        reports: Replies that reported how many of their prompt's tokens were cached.
+        unreported_cached: Replies that counted their prompt's tokens, but not the cached ones.
+        unreported: Replies to prompts that counted neither.
     """
 
     id: str
@@ -41,11 +55,23 @@ class EndpointStats:
     cached_tokens: int
     expected_cached_tokens: float
     prefill_tokens_per_s: float | None
+    reports: int
+    unreported_cached: int
+    unreported: int
 
     @property
     def hit_rate(self) -> float | None:
         """Share of prompt tokens that replies reported as cached; ``None``: none reported."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    @property
+    def advice(self) -> str | None:
+        """What turns on the reports that no reply has had so far; ``None``: nothing to say."""
+        if self.reports:
+            return None  # some engines leave the count out where it is zero
+        if self.unreported_cached:
+            return _NO_CACHED_TOKENS
+        return _NO_USAGE if self.unreported else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +110,11 @@ class Stats:
         """Share of prompt tokens that replies reported as cached; ``None``: none reported."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What turns on missing reports, a line for each endpoint that has none."""
+        return tuple([f"{e.id}: {e.advice}" for e in self.endpoints if e.advice is not None])
+
 
 def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
     """Return the counts of one endpoint, taken under the router's lock."""
@@ -100,4 +131,7 @@ def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
         cached_tokens=state.cached_tokens,
         expected_cached_tokens=state.expected_tokens,
         prefill_tokens_per_s=state.rate or None,
+        reports=state.reports,
+        unreported_cached=state.unreported_cached,
+        unreported=state.unreported,
     )
