@@ -39,7 +39,9 @@ _SENTENCES = {
     Reason.LOAD: "The home is so busy that computing the prefix here is faster.",
     Reason.BOUND: "The home has reached its bound on requests in flight.",
     Reason.OVERFLOW: "Every endpoint has reached its bound; this one is the best of all.",
-    Reason.HOME_UNAVAILABLE: "The home is ejected, cooling, draining, full or was tried already.",
+    Reason.HOME_UNAVAILABLE: (
+        "The home is ejected, cooling, warming up, draining, full or was tried already."
+    ),
     Reason.PINNED: "It answered the response that this request continues.",
     Reason.NO_KEY: "The request has no prompt to place it by; this endpoint is least loaded.",
     Reason.BASELINE: "The placement is a baseline that does not look at the prompt.",

@@ -104,6 +104,7 @@ class Ledger:
         self.policy = placement.start(random)
         self.queues = Queues(half_life_s=_HALF_LIFE_S, foreign=peers != 1)
         self.ratios = Ratios()
+        self._warming: set[EndpointState] = set()
         self._health = health
         self._random = random
         self._serial = 0
@@ -141,6 +142,8 @@ class Ledger:
                 ]
                 if panic:
                     available = _last_resort(group, available)
+                elif self._warming:
+                    available = self._warm_enough(group, available, now)
                 if available:
                     ask = self._ask(prompt, group, available, now, panic=panic)
                     return Placed(ask, self.policy.choose(ask))
@@ -153,6 +156,20 @@ class Ledger:
             state.full and state.health.takes(now) and state.endpoint.id not in exclude
             for state in group.states
         )
+
+    def _warm_enough(self, group: Group, available: list[int], now: float) -> list[int]:
+        """Leave out who is warming up and has his part of the requests; if others are left."""
+        for state in [state for state in self._warming if state.health.warmth(now) == 1.0]:
+            self._warming.discard(state)
+        states = group.states
+        mean = (sum([state.in_flight for state in states]) + 1) / len(states)
+        enough = [
+            index
+            for index in available
+            if (state := states[index]) not in self._warming
+            or state.in_flight < max(1.0, mean * state.health.warmth(now))
+        ]
+        return enough or available
 
     def _ask(
         self, prompt: Prompt, group: Group, available: Sequence[int], now: float, *, panic: bool
@@ -203,7 +220,7 @@ class Ledger:
         loan.expected_tokens = max(0.0, ask.tokens - choice.uncached_tokens)
         loan.held_tokens, loan.blocks = choice.held_tokens, choice.held_blocks
         loan.credit_level = choice.credit_level
-        loan.probe = state.health.sent(ask.now)
+        loan.probe = state.health.sent(ask.now, panic=ask.panic)
         state.in_flight += 1
         state.requests += 1
         state.spills += choice.reason in _SPILLS
@@ -285,8 +302,14 @@ class Ledger:
             self._poison.put(digest, state)
             if poison:  # the request fails everywhere: that says nothing about this endpoint
                 return
+        self._failed(state, now, probe=loan.probe)
+
+    def _failed(self, state: EndpointState, now: float, *, probe: int) -> None:
         state.failures += 1
-        if state.health.failed(now, policy, self._random, probe=loan.probe):
+        policy, members = self._health, self.members.states if self.members is not None else ()
+        ejected = sum(other.health.ejected_until is not None for other in members)
+        may = policy.may_eject(ejected, len(members))
+        if state.health.failed(now, policy, self._random, probe=probe, may_eject=may):
             self._ejected(state)
 
     def release(self, loan: Loan, now: float, *, neutral: bool) -> None:
@@ -302,7 +325,7 @@ class Ledger:
             if loan.failed or neutral:
                 state.health.neutral(probe=loan.probe)
             else:
-                self._succeeded(loan)
+                self._succeeded(loan, now)
             self.events.append(
                 RequestDone(
                     endpoint_id=state.endpoint.id,
@@ -314,10 +337,10 @@ class Ledger:
                 )
             )
 
-    def _succeeded(self, loan: Loan) -> None:
+    def _succeeded(self, loan: Loan, now: float) -> None:
         state = loan.state
         if state.health.succeeded(probe=loan.probe):
-            self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+            self._readmitted(state, now)
         if loan.prompt.chain and loan.cached_tokens is None:  # what has a prompt has a usage
             state.unreported_cached += loan.prompt_tokens is not None
             state.unreported += loan.prompt_tokens is None
@@ -342,16 +365,49 @@ class Ledger:
         state.health.eject(math.inf)
         self._ejected(state)
 
-    def readmit(self, state: EndpointState) -> None:
+    def readmit(self, state: EndpointState, now: float) -> None:
         """Take an endpoint in again, whatever kept it out."""
+        ejected = state.health.ejected_until is not None
         state.health.readmit()
+        if ejected:
+            self._readmitted(state, now)
+        else:
+            self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+
+    def _readmitted(self, state: EndpointState, now: float) -> None:
+        self._warm_up(state, now)
         self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+
+    def _warm_up(self, state: EndpointState, now: float) -> None:
+        if state.member and self._health.warm_up_s:
+            state.health.warm_up(now, self._health)
+            self._warming.add(state)
+
+    def probed(self, state: EndpointState, status: int | None, now: float) -> None:
+        """Take the answer to a probe that was no request of a caller's.
+
+        Args:
+            state: Who was asked.
+            status: The answer's; ``None``: there was none.
+            now: Seconds.
+        """
+        health, every_s = state.health, self._health.probe_every_s or 0.0
+        if not state.member:
+            return
+        if status is not None and status < _SERVER_ERROR:
+            if health.ejected_until is not None and health.ejected_until < math.inf:
+                health.answered()
+                self._readmitted(state, now)
+        elif status == _UNAVAILABLE:  # it loads its model
+            health.cool(now + 2.0 * every_s)
+        else:
+            self._failed(state, now, probe=0)
 
     def report(self, state: EndpointState, load: EngineLoad, now: float) -> None:
         """Take an engine's report of its load."""
         self.queues.report(state, load, now)
 
-    def swap(self, members: Members) -> tuple[list[EndpointState], list[EndpointState]]:
+    def swap(self, members: Members, now: float) -> tuple[list[EndpointState], list[EndpointState]]:
         """Put a new membership in place; return who joined and who left."""
         before = self.members.states if self.members is not None else ()
         staying = set(members.states)
@@ -360,8 +416,11 @@ class Ledger:
         for state in joined:
             state.member = True
             self.policy.joined(state)
+            if before:
+                self._warm_up(state, now)
         for state in left:
             state.member = False
+            self._warming.discard(state)
             self.policy.left(state)
         for state, endpoint in zip(members.states, members.endpoints, strict=True):
             state.endpoint = endpoint

@@ -79,7 +79,7 @@ class Roster(ABC):
         self._ledger = Ledger(placement, health, peers, self._random)
         checked = check_endpoints(endpoints)
         self._members = self._ring_of([(EndpointState(endpoint), endpoint) for endpoint in checked])
-        self._ledger.swap(self._members)
+        self._ledger.swap(self._members, self._now())
         _rosters.add(self)
 
     @contextmanager
@@ -163,8 +163,8 @@ class Roster(ABC):
                     state = EndpointState(endpoint)  # another server: nothing known of it holds
                 pairs.append((state, endpoint))
             members = self._ring_of(pairs)  # outside the lock: it takes milliseconds
-            with self._locked() as (ledger, _):
-                joined, left = ledger.swap(members)
+            with self._locked() as (ledger, now):
+                joined, left = ledger.swap(members, now)
                 self._members = members
                 if joined or left:
                     ledger.events.append(
@@ -248,8 +248,22 @@ class Roster(ABC):
             UnknownEndpointError: There is none of this id or URL.
         """
         state = self._find(endpoint)
-        with self._locked() as (ledger, _):
-            ledger.readmit(state)
+        with self._locked() as (ledger, now):
+            ledger.readmit(state, now)
+
+    def probed(self, endpoint: Endpoint, status: int | None) -> None:
+        """Take the answer to a probe of the router's own; it counts as no request.
+
+        Args:
+            endpoint: Who was asked.
+            status: The answer's; ``None``: there was none.
+        """
+        try:
+            state = self._find(endpoint)
+        except UnknownEndpointError:
+            return  # removed meanwhile
+        with self._locked() as (ledger, now):
+            ledger.probed(state, status, now)
 
     # -- what is known ---------------------------------------------------------
 

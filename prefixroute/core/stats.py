@@ -29,6 +29,7 @@ class EndpointStats:
         id: The endpoint's id.
         url: The endpoint's normalised URL.
         state: Whether it may be given requests.
+        warmth: Share of its part of the requests that it may have, 0 to 1; below 1 it warms up.
         in_flight: Requests that this router holds open there now.
         work: Own uncached tokens sent and not answered yet.
         requests: Leases taken so far.
@@ -46,6 +47,7 @@ class EndpointStats:
     id: str
     url: str
     state: HealthState
+    warmth: float
     in_flight: int
     work: float
     requests: int
@@ -122,6 +124,7 @@ def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
         id=state.endpoint.id,
         url=state.endpoint.url,
         state=state.health.state(now),
+        warmth=state.health.warmth(now),
         in_flight=state.in_flight,
         work=state.queued + state.backlog,
         requests=state.requests,

@@ -33,9 +33,9 @@ def test_five_failures_in_a_row_eject() -> None:
 
 
 def test_a_good_reply_starts_the_count_anew() -> None:
-    health = Health()
+    health, policy = Health(), HealthPolicy(error_rate=None)
     for _ in range(10):
-        fail(health, 0.0, 4)
+        fail(health, 0.0, 4, policy)
         assert not health.succeeded(probe=0)
     assert health.state(0.0) is HealthState.HEALTHY
 
@@ -207,3 +207,97 @@ def test_a_policy_that_cannot_work_is_refused(field: str, value: object) -> None
 
 def test_equal_policies_print_alike() -> None:
     assert repr(HealthPolicy(eject_for_s=10)) == repr(HealthPolicy(eject_for_s=10.0))
+
+
+def test_half_of_the_last_twenty_failing_ejects() -> None:
+    health = Health()
+    ejected = [fail(health, 0.0)[0] or health.succeeded(probe=0) for _ in range(10)]
+    assert ejected == [False] * 10  # 19 ends or fewer say nothing yet
+    assert fail(health, 0.0) == [True]
+
+
+def test_failures_that_are_rarer_than_the_rate_never_eject() -> None:
+    health = Health()
+    for number in range(1000):
+        if number % 3:
+            health.succeeded(probe=0)
+        else:
+            assert fail(health, 0.0) == [False]
+
+
+def test_old_ends_leave_the_window() -> None:
+    health, policy = Health(), HealthPolicy(failures=100, error_window=4)
+    fail(health, 0.0, 2, policy)
+    for _ in range(3):
+        health.succeeded(probe=0)
+    assert fail(health, 0.0, 1, policy) == [False]  # good, good, good, failed
+    assert fail(health, 0.0, 1, policy) == [True]  # two of the last four
+
+
+def test_what_led_to_an_ejection_is_forgotten_when_it_ends() -> None:
+    health, policy = Health(), HealthPolicy(failures=100, error_window=4, jitter=0.0)
+    fail(health, 0.0, 4, policy)
+    health.succeeded(probe=probe(health, 10.0))
+    assert fail(health, 10.0, 3, policy) == [False] * 3
+    assert fail(health, 10.0, 1, policy) == [True]
+
+
+def test_in_a_panic_a_probe_need_not_be_due() -> None:
+    health = Health()
+    fail(health, 0.0, 5)
+    number = health.sent(1.0, panic=True)
+    assert number
+    assert not health.sent(1.0, panic=True)  # one at a time all the same
+    assert health.succeeded(probe=number)
+
+
+def test_in_a_panic_what_was_ejected_by_hand_stays_so() -> None:
+    health = Health()
+    health.eject(math.inf)
+    assert not health.sent(1.0, panic=True)
+
+
+def test_warmth_rises_from_nothing_to_all() -> None:
+    health = Health()
+    assert health.warmth(0.0) == 1.0
+    health.warm_up(100.0, HealthPolicy(warm_up_s=10.0))
+    shares = [health.warmth(now) for now in (99.0, 100.0, 105.0, 110.0, 1e9)]
+    assert shares == [0.0, 0.0, 0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("share", "ejected", "members", "may"),
+    [
+        (1.0, 7, 8, True),
+        (0.5, 3, 8, True),
+        (0.5, 4, 8, False),
+        (0.0, 0, 8, True),  # one always may be
+        (0.0, 1, 8, False),
+        (0.1, 0, 3, True),
+    ],
+)
+def test_how_many_may_be_ejected(share: float, ejected: int, members: int, may: bool) -> None:
+    assert HealthPolicy(max_ejected_share=share).may_eject(ejected, members) is may
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("error_rate", 0),
+        ("error_rate", 1.1),
+        ("error_window", 1),
+        ("error_window", 1001),
+        ("max_ejected_share", 1.5),
+        ("max_ejected_share", -0.1),
+        ("warm_up_s", -1),
+        ("warm_up_s", math.inf),
+        ("probe_every_s", 0),
+        ("probe_every_s", "5"),
+        ("probe_path", "health"),
+        ("probe_path", None),
+        ("probe_path", "/heälth"),
+    ],
+)
+def test_a_policy_out_of_its_ranges_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=rf"HealthPolicy\({field}=.* must be"):
+        HealthPolicy(**{field: value})  # type: ignore[arg-type]

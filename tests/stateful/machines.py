@@ -102,7 +102,7 @@ class FixedMachine(RuleBasedStateMachine):
         self.router = RouterCore(
             [Endpoint(f"http://e{at}", id=f"e{at}", weight=w) for at, w in enumerate(some)],
             placement=Fixed(load_factor=float(factor), virtual_nodes=16),
-            health=HealthPolicy(failures=2, jitter=0.0),
+            health=HealthPolicy(failures=2, jitter=0.0, warm_up_s=0.0),
             clock=self.clock,
             wall_clock=lambda: 0.0,
             seed=0,

@@ -1,0 +1,176 @@
+"""How endpoints come back: probes, panic, a small share at first, and how many may be away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.events import EndpointReadmitted, Event
+from prefixroute.core.fixed import LeastLoaded
+from prefixroute.core.health import HealthPolicy, HealthState
+from prefixroute.core.router import RouterCore
+from tests.core.support import FakeClock, blocks, make_router, urls
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def readmitted(self) -> list[str]:
+        return [e.endpoint_id for e in self.events if isinstance(e, EndpointReadmitted)]
+
+
+def fail(router: RouterCore, endpoint: str, times: int = 5) -> None:
+    others = [e.id for e in router.endpoints if e.id != endpoint]
+    for _ in range(times):
+        with router.acquire({}, exclude=others) as lease:
+            assert lease.endpoint.id == endpoint
+            lease.failed(OSError())
+
+
+def states(router: RouterCore) -> list[HealthState]:
+    return [endpoint.state for endpoint in router.stats().endpoints]
+
+
+def counts(router: RouterCore) -> list[int]:
+    return [endpoint.in_flight for endpoint in router.stats().endpoints]
+
+
+def test_an_endpoint_that_returns_gets_a_small_share_that_grows(held: ExitStack) -> None:
+    clock = FakeClock()
+    router = make_router(4, clock=clock, placement=LeastLoaded())
+    router.eject(urls(1)[0])
+    for _ in range(30):
+        held.enter_context(router.acquire({}))
+    router.readmit(urls(1)[0])
+    for _ in range(10):
+        held.enter_context(router.acquire({}))
+    assert counts(router)[0] == 1  # not all of them, though it is the least loaded by far
+    clock.tick(5.0)
+    for _ in range(20):
+        held.enter_context(router.acquire({}))
+    mean = sum(counts(router)) / 4
+    assert 0.4 * mean <= counts(router)[0] <= 0.5 * mean + 1
+    clock.tick(5.0)
+    for _ in range(20):
+        held.enter_context(router.acquire({}))
+    assert counts(router) == [20, 20, 20, 20]
+
+
+def test_endpoints_that_join_later_warm_up_and_the_first_ones_do_not() -> None:
+    clock = FakeClock()
+    router = make_router(2, clock=clock)
+    router.add(urls(3)[2])
+    assert [e.warmth for e in router.stats().endpoints] == [1.0, 1.0, 0.0]
+    clock.tick(2.5)
+    assert router.stats().endpoints[2].warmth == 0.25
+    router.remove(urls(3)[2])
+    assert router._ledger._warming == set()
+
+
+def test_warming_up_never_refuses(held: ExitStack) -> None:
+    router = make_router(1)
+    router.eject(urls(1)[0])
+    router.readmit(urls(1)[0])
+    for _ in range(10):
+        held.enter_context(router.acquire(blocks(1)))
+    assert counts(router) == [10]
+
+
+def test_without_warm_up_all_is_as_before() -> None:
+    router = make_router(2, health=HealthPolicy(warm_up_s=0))
+    router.eject(urls(1)[0])
+    router.readmit(urls(1)[0])
+    assert [e.warmth for e in router.stats().endpoints] == [1.0, 1.0]
+
+
+def test_no_more_than_the_share_is_ejected_and_one_always_is() -> None:
+    router = make_router(4, health=HealthPolicy(max_ejected_share=0.5))
+    for url in urls(3):
+        fail(router, url)
+    assert states(router).count(HealthState.EJECTED) == 2
+    assert states(router)[2] is HealthState.HEALTHY
+    lone = make_router(4, health=HealthPolicy(max_ejected_share=0.0))
+    fail(lone, urls(1)[0])
+    assert states(lone)[0] is HealthState.EJECTED
+
+
+def test_one_that_could_not_be_ejected_is_when_there_is_room() -> None:
+    router = make_router(2, health=HealthPolicy(max_ejected_share=0.5))
+    fail(router, urls(1)[0])
+    fail(router, urls(2)[1])
+    assert states(router)[1] is HealthState.HEALTHY
+    router.readmit(urls(1)[0])
+    fail(router, urls(2)[1], times=1)
+    assert states(router)[1] is HealthState.EJECTED
+
+
+def test_case_39_in_a_panic_a_good_reply_readmits() -> None:
+    seen = Seen()
+    router = make_router(2, observers=[seen])
+    for url in urls(2):
+        fail(router, url)
+    assert states(router) == [HealthState.EJECTED] * 2
+    with router.acquire(blocks(1)) as lease:
+        pass
+    assert seen.readmitted() == [lease.endpoint.id]
+
+
+@pytest.mark.parametrize(
+    ("status", "failures", "state"),
+    [
+        (200, 0, HealthState.HEALTHY),
+        (404, 0, HealthState.HEALTHY),  # it is there, and knows no such path
+        (503, 0, HealthState.COOLING),  # it loads its model
+        (500, 1, HealthState.HEALTHY),
+        (None, 1, HealthState.HEALTHY),
+    ],
+)
+def test_probes_of_the_routers_own_tell_how_an_endpoint_is(
+    status: int | None, failures: int, state: HealthState
+) -> None:
+    router = make_router(1, health=HealthPolicy(probe_every_s=5))
+    router.probed(router.endpoints[0], status)
+    [stats] = router.stats().endpoints
+    assert (stats.failures, stats.state, stats.requests) == (failures, state, 0)
+
+
+def test_a_good_probe_readmits_before_the_ejection_is_over() -> None:
+    seen = Seen()
+    router = make_router(2, observers=[seen])
+    fail(router, urls(1)[0])
+    router.probed(router.endpoints[0], 200)
+    assert seen.readmitted() == urls(1)
+    assert states(router)[0] is HealthState.HEALTHY
+
+
+def test_probes_eject_as_requests_do() -> None:
+    router = make_router(2)
+    for _ in range(5):
+        router.probed(router.endpoints[0], None)
+    assert states(router)[0] is HealthState.EJECTED
+
+
+def test_probes_do_not_readmit_what_was_ejected_by_hand() -> None:
+    router = make_router(2)
+    router.eject(urls(1)[0])
+    router.probed(router.endpoints[0], 200)
+    assert states(router)[0] is HealthState.EJECTED
+
+
+def test_the_probe_of_one_that_left_is_ignored() -> None:
+    router = make_router(2)
+    router.probed(Endpoint("http://elsewhere:8000"), None)
+    assert router.stats().failures == 0
