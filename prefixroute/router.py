@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from prefixroute.transports.pools import Pools
+    from prefixroute.transports.probing import Prober
     from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport
 
 __all__ = ["Router"]
@@ -99,6 +100,7 @@ class Router(RouterCore):
         )
         self.inject_usage = inject_usage
         self._pools: Pools | None = None
+        self._prober: Prober | None = None
 
     # -- clients ---------------------------------------------------------------
 
@@ -200,7 +202,21 @@ class Router(RouterCore):
             with self._change:
                 if self._pools is None:
                     self._pools = Pools()
+                    self._prober = self._new_prober(self._pools)
         return self._pools
+
+    def _new_prober(self, pools: Pools) -> Prober | None:
+        if self.health.probe_every_s is None:
+            return None
+        from prefixroute.transports.probing import Prober  # noqa: PLC0415 - loads httpx
+
+        return Prober(self, pools, every_s=self.health.probe_every_s, path=self.health.probe_path)
+
+    def count_call(self) -> None:
+        """Note a call, which adds to the budget of further tries; the first one starts probes."""
+        if self._prober is not None:
+            self._prober.ensure()
+        super().count_call()
 
     # -- life --------------------------------------------------------------------
 
@@ -234,6 +250,8 @@ class Router(RouterCore):
         """
         pools = self._shared_pools()
         pools.closed = True
+        if self._prober is not None:
+            self._prober.stop()
         pools.close()
 
     async def aclose(self) -> None:

@@ -74,10 +74,11 @@ class RouterCore(Roster):
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
+        self.health = health if health is not None else HealthPolicy()
         super().__init__(
             endpoints,
             placement=placement if placement is not None else Nested(),
-            health=health if health is not None else HealthPolicy(),
+            health=self.health,
             peers=peers,
             seed=seed,
             observers=observers,

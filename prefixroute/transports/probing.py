@@ -1,0 +1,89 @@
+"""Active probes: the router itself asks its endpoints how they are, in a thread of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from prefixroute.core.router import RouterCore
+from prefixroute.transports.attempt import PLACEHOLDER_HOST, attempt_request
+from prefixroute.transports.library import library_named
+from prefixroute.transports.pools import Pools
+
+if TYPE_CHECKING:
+    from prefixroute.core.endpoint import Endpoint
+
+__all__ = ["Prober"]
+
+_TIMEOUT_S: Final = 5.0
+_JITTER: Final = 0.2
+"""Share by which an interval varies, so that many routers don't ask together."""
+
+
+class Prober:
+    """Asks every endpoint in turn and tells the router what it heard; counts as no request.
+
+    The thread begins with the first call, ends with :meth:`stop` or with the router, and begins
+    anew in the child of a fork.
+
+    Args:
+        core: Is told; not kept alive.
+        pools: The router's own connection pools.
+        every_s: Interval, seconds.
+        path: What is asked for, at an endpoint's root.
+    """
+
+    def __init__(self, core: RouterCore, pools: Pools, *, every_s: float, path: str) -> None:
+        self._core, self._pools = weakref.ref(core), pools
+        self._every_s, self._path = every_s, path
+        self._library = library_named("httpx")
+        self._random = Random()  # noqa: S311 - spreads probes
+        self._pid = 0  # of the process that the thread runs in
+        self._stopped = threading.Event()
+
+    def ensure(self) -> None:
+        """Begin, unless it runs in this process already."""
+        if self._pid == os.getpid():
+            return
+        self._pid, self._stopped = os.getpid(), threading.Event()
+        threading.Thread(
+            target=self._run, args=(self._stopped,), name="prefixroute-probes", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """End; a probe that is under way ends by itself."""
+        self._pid = 0
+        self._stopped.set()
+
+    def _run(self, stopped: threading.Event) -> None:
+        while not stopped.wait(self._every_s * self._random.uniform(1 - _JITTER, 1 + _JITTER)):
+            core = self._core()
+            if core is None:
+                return
+            for endpoint in core.endpoints:
+                status = self.ask(endpoint)
+                if stopped.is_set():
+                    return  # what was heard may come of the pools' being closed
+                core.probed(endpoint, status)
+            del core  # which may be collected while this waits
+
+    def ask(self, endpoint: Endpoint) -> int | None:
+        """Return the status that an endpoint answers with; ``None``: it does not."""
+        library = self._library
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
+        asked = library.module.Request(
+            "GET", f"https://{PLACEHOLDER_HOST}{self._path}", extensions={"timeout": timeout}
+        )
+        try:
+            request = attempt_request(library, asked, endpoint)
+            response: Any = self._pools.sync(library, library.make_transport).handle_request(
+                request
+            )
+        except Exception:  # noqa: BLE001 - whatever keeps it from answering
+            return None
+        response.close()
+        status: int = response.status_code
+        return status

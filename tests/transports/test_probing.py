@@ -1,0 +1,147 @@
+"""The router's own probes: with the endpoint's key, in a thread that ends, and no request."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from prefixroute import Endpoint, HealthPolicy, HealthState, Router
+from prefixroute.testing import FakeCluster, Loading, Refuse
+
+POLICY = HealthPolicy(probe_every_s=0.02, failures=2, eject_for_s=1000.0, max_eject_for_s=1000.0)
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello there. " * 30}]}
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    simulated = FakeCluster(2, time_scale=0)
+    with simulated.serve():
+        yield simulated
+
+
+@pytest.fixture
+def router(cluster: FakeCluster) -> Iterator[Router]:
+    urls = [str(replica.served_url) for replica in cluster.replicas]
+    with Router(urls, health=POLICY) as made:
+        yield made
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.005)
+
+
+def probers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "prefixroute-probes"]
+
+
+def call(router: Router) -> None:
+    with router.client() as client:
+        client.post("/chat/completions", json=CHAT).raise_for_status()
+
+
+def state(router: Router, at: int = 0) -> HealthState:
+    return router.stats().endpoints[at].state
+
+
+def test_a_dead_endpoint_is_found_and_one_that_is_back_too(
+    cluster: FakeCluster, router: Router
+) -> None:
+    call(router)
+    before = router.stats().requests
+    cluster.fail(0, Refuse())
+    until(lambda: state(router) is HealthState.EJECTED)  # no request has met it
+    cluster.heal(0)
+    until(lambda: state(router) is HealthState.HEALTHY)  # long before its 1,000 s are over
+    assert router.stats().requests == before
+    assert router.stats().in_flight == 0
+
+
+def test_one_that_is_loading_is_left_alone_and_not_blamed(
+    cluster: FakeCluster, router: Router
+) -> None:
+    cluster.fail(0, Loading())
+    call(router)
+    until(lambda: state(router) is HealthState.COOLING)
+    assert router.stats().endpoints[0].failures == 0
+    cluster.heal(0)
+    until(lambda: state(router) is HealthState.HEALTHY)
+
+
+def test_case_40_probes_carry_the_endpoints_own_key() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200)
+
+    router = Router([Endpoint("http://a:1/sub/v1", api_key="secret", headers={"x-own": "1"})])
+    pools = router._shared_pools()
+    from prefixroute.transports.probing import Prober
+
+    prober = Prober(router, pools, every_s=1.0, path="/health")
+    pools.sync(prober._library, lambda: httpx.MockTransport(answer))
+    assert prober.ask(router.endpoints[0]) == 200
+    assert str(seen[0].url) == "http://a:1/sub/health"
+    assert seen[0].headers["authorization"] == "Bearer secret"
+    assert seen[0].headers["x-own"] == "1"
+    assert seen[0].headers["host"] == "a:1"
+    router.close()
+
+
+def test_the_thread_begins_with_the_first_call_and_ends_with_the_router(router: Router) -> None:
+    assert not probers()
+    router.route(CHAT)
+    assert not probers()  # deciding needs no network
+    call(router)
+    call(router)
+    assert len(probers()) == 1
+    router.close()
+    until(lambda: not probers())
+
+
+FORGOTTEN = """
+import gc, sys, threading, time, weakref
+from prefixroute import HealthPolicy, Router
+
+router = Router(sys.argv[1:], health=HealthPolicy(probe_every_s=0.02))
+with router.client() as client:
+    client.post("/chat/completions", json={"prompt": "Hello"})
+gone = weakref.ref(router)
+del router, client
+while gone() is not None or threading.active_count() > 1:
+    gc.collect()
+    time.sleep(0.01)
+"""
+
+
+def test_a_router_that_is_forgotten_is_collected_and_its_thread_ends(cluster: FakeCluster) -> None:
+    url = str(cluster.replicas[0].served_url)
+    subprocess.run([sys.executable, "-W", "error", "-c", FORGOTTEN, url], check=True, timeout=50)
+
+
+def test_without_an_interval_there_is_no_thread(cluster: FakeCluster) -> None:
+    with Router([str(cluster.replicas[0].served_url)]) as router:
+        call(router)
+        assert not probers()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_begins_anew(router: Router) -> None:
+    call(router)
+    child = os.fork()
+    if child == 0:  # the parent's thread isn't here
+        inherited = len(probers())
+        router.count_call()
+        os._exit(10 * inherited + len(probers()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
