@@ -31,6 +31,13 @@ class Reason(Enum):
         """The reason as a sentence."""
         return _SENTENCES[self]
 
+    @property
+    def is_spill(self) -> bool:
+        """Whether the home could have taken the request, and another endpoint was given it."""
+        return self in _SPILLS
+
+
+_SPILLS = frozenset({Reason.LOAD, Reason.BOUND, Reason.OVERFLOW, Reason.HOLDER})
 
 _SENTENCES = {
     Reason.HOME: "It is the home of this prefix.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from prefixroute.core.decision import Decision
@@ -22,10 +22,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSent:
-    """A lease was taken: a request is about to be sent."""
+    """A lease was taken: a request is about to be sent.
+
+    Args:
+        decision: Where, and why.
+        retry: It is a further try of its call.
+        decision_s: Time that reading the request and choosing took, seconds; ``None``: not
+            measured, for a further try, or one that had to wait for room.
+    """
 
     decision: Decision
     retry: bool
+    decision_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +67,17 @@ class RequestDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointEjected:
-    """An endpoint failed too often, or was ejected by hand (``until`` is then infinite)."""
+    """An endpoint failed too often, or was ejected by hand.
+
+    Args:
+        endpoint_id: Which one.
+        until: When the next probe is due, by the router's clock; by hand: infinite.
+        for_s: How long that is from now, seconds.
+    """
 
     endpoint_id: str
     until: float
+    for_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

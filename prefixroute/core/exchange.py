@@ -60,6 +60,7 @@ class Exchange(Generic[R]):
         once: The call gets one attempt: its body can be sent only once, or its caller tries again
             itself.
         resendable: The body can be sent again over another connection.
+        began: When the prompt began to be read, by the router's clock; ``None``: not known.
     """
 
     def __init__(
@@ -71,9 +72,11 @@ class Exchange(Generic[R]):
         digest: Callable[[], int | None],
         once: bool = False,
         resendable: bool = True,
+        began: float | None = None,
     ) -> None:
         self._core, self._prompt, self._failover = core, prompt, failover
         self._digest, self._once, self._resendable = digest, once, resendable
+        self._began = began
         self._tried: set[str] = set()  # in this round
         self._going_on = False  # another endpoint is to be tried in this round
         self._attempts: list[tuple[str, Exception | int]] = []
@@ -123,7 +126,7 @@ class Exchange(Generic[R]):
     def _lease(self) -> Generator[Step[R], Outcome[R], Lease | None]:
         tried = frozenset(self._tried)
         try:
-            self._open = self._core.lease(self._prompt, exclude=tried)
+            self._open = self._core.lease(self._prompt, exclude=tried, began=self._began)
         except Saturated:
             self._waiter = self._core.queue(self._prompt, exclude=tried)
             if self._waiter is None:  # nobody is left to wait for

@@ -48,7 +48,6 @@ _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
 _CLIENT_ERROR: Final = 400
 _SERVER_ERROR: Final = 500
-_SPILLS: Final = frozenset({Reason.LOAD, Reason.BOUND, Reason.OVERFLOW, Reason.HOLDER})
 
 
 @dataclass(slots=True)
@@ -223,7 +222,7 @@ class Ledger:
         loan.probe = state.health.sent(ask.now, panic=ask.panic)
         state.in_flight += 1
         state.requests += 1
-        state.spills += choice.reason in _SPILLS
+        state.spills += choice.reason.is_spill
         loan.shared_tokens = choice.shared_tokens
         self.queues.sent(loan, ask.now)
         self.policy.sent(ask, choice, counted=counted)
@@ -310,7 +309,7 @@ class Ledger:
         ejected = sum(other.health.ejected_until is not None for other in members)
         may = policy.may_eject(ejected, len(members))
         if state.health.failed(now, policy, self._random, probe=probe, may_eject=may):
-            self._ejected(state)
+            self._ejected(state, now)
 
     def release(self, loan: Loan, now: float, *, neutral: bool) -> None:
         """End a loan; safe to repeat."""
@@ -347,23 +346,22 @@ class Ledger:
 
     # -- endpoints -------------------------------------------------------------
 
-    def _ejected(self, state: EndpointState) -> None:
+    def _ejected(self, state: EndpointState, now: float) -> None:
         """Forget what an ejected endpoint held: it may come back empty."""
         if not state.member:
             return  # a late failure of one that was removed: nothing is kept of it
         self.policy.left(state)
         self.policy.joined(state)
         until = state.health.ejected_until
+        until = math.inf if until is None else until
         self.events.append(
-            EndpointEjected(
-                endpoint_id=state.endpoint.id, until=math.inf if until is None else until
-            )
+            EndpointEjected(endpoint_id=state.endpoint.id, until=until, for_s=until - now)
         )
 
-    def eject(self, state: EndpointState) -> None:
+    def eject(self, state: EndpointState, now: float) -> None:
         """Take an endpoint out until it is readmitted."""
         state.health.eject(math.inf)
-        self._ejected(state)
+        self._ejected(state, now)
 
     def readmit(self, state: EndpointState, now: float) -> None:
         """Take an endpoint in again, whatever kept it out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import threading
@@ -21,14 +20,13 @@ from prefixroute.core.hashing import digest64
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.ledger import Ledger
 from prefixroute.core.load import EndpointState, EngineLoad, Loan
+from prefixroute.core.logs import log, log_event
 from prefixroute.core.membership import Members, check_endpoints
 from prefixroute.core.placement import Placement
 from prefixroute.core.stats import Stats
 from prefixroute.errors import ConfigurationError, UnknownEndpointError
 
 __all__ = ["Roster"]
-
-log = logging.getLogger("prefixroute")
 
 PLACEMENT_VERSION: Final = 1
 """Rises when the same settings and the same traffic come to place differently."""
@@ -107,7 +105,7 @@ class Roster(ABC):
                 finally:
                     self._holder = 0
         finally:
-            if events and self._observers:
+            if events:
                 self._tell(events)
 
     @property
@@ -128,11 +126,13 @@ class Roster(ABC):
         """Give leases to those who wait and can have one; return how to tell them."""
 
     def _tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            log_event(event)
         for observer in self._observers:
             for event in events:
                 try:
                     observer.on_event(event)
-                except Exception:  # an observer never hurts a request
+                except Exception:  # noqa: BLE001 - an observer never hurts a request
                     if id(observer) not in self._raised:
                         self._raised.add(id(observer))
                         log.exception("observer %s raised; said once", type(observer).__name__)
@@ -173,8 +173,6 @@ class Roster(ABC):
                             left=tuple(state.endpoint.id for state in left),
                         )
                     )
-        if joined or left:
-            log.info("endpoints joined: %d, left: %d", len(joined), len(left))
 
     def add(self, endpoint: Endpoint | str) -> Endpoint:
         """Add an endpoint and return it.
@@ -238,8 +236,8 @@ class Roster(ABC):
             UnknownEndpointError: There is none of this id or URL.
         """
         state = self._find(endpoint)
-        with self._locked() as (ledger, _):
-            ledger.eject(state)
+        with self._locked() as (ledger, now):
+            ledger.eject(state, now)
 
     def readmit(self, endpoint: Endpoint | str) -> None:
         """Take an endpoint in again that was ejected, cooling or draining.

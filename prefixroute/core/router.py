@@ -6,6 +6,7 @@ observers. Inside it a request is placed and counted, or its end is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from prefixroute.core.health import HealthPolicy
 from prefixroute.core.lease import Lease
 from prefixroute.core.ledger import Ledger, Placed
 from prefixroute.core.load import Loan
+from prefixroute.core.logs import log
 from prefixroute.core.membership import Group
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
@@ -191,21 +193,33 @@ class RouterCore(Roster):
         Raises:
             Saturated: Every eligible endpoint is excluded or at its ``max_in_flight``.
         """
+        began = self._clock()
         prompt = self.read(body, path=path, headers=headers, session=session)
-        return self.lease(prompt, exclude=self._ids(exclude))
+        return self.lease(prompt, exclude=self._ids(exclude), began=began)
 
-    def lease(self, prompt: Prompt, *, exclude: frozenset[str] = _NONE) -> Lease:
-        """Do what :meth:`acquire` does, for a prompt that is read already."""
+    def lease(
+        self, prompt: Prompt, *, exclude: frozenset[str] = _NONE, began: float | None = None
+    ) -> Lease:
+        """Do what :meth:`acquire` does, for a prompt that is read already.
+
+        Args:
+            prompt: What is to be placed.
+            exclude: Ids of endpoints that were tried already.
+            began: When reading the prompt began, by :meth:`now`; ``None``: not known.
+        """
         with self._placing(prompt) as (ledger, now, groups):
             placed = self._place(ledger, prompt, groups, now, exclude)
-            return self._lend(ledger, placed, retry=bool(exclude))
+            return self._lend(ledger, placed, retry=bool(exclude), began=began)
 
-    def _lend(self, ledger: Ledger, placed: Placed, *, retry: bool) -> Lease:
+    def _lend(
+        self, ledger: Ledger, placed: Placed, *, retry: bool, began: float | None = None
+    ) -> Lease:
         """Carry out a placement; the traffic counts a call once, however often it is tried."""
         decision = placed.decision()  # before it changes what is in flight
         loan = ledger.lend(placed, counted=not retry)
-        if self._observers:
-            ledger.events.append(RequestSent(decision=decision, retry=retry))
+        if self._observers or log.isEnabledFor(logging.DEBUG):
+            took = None if retry or began is None else max(0.0, self._clock() - began)
+            ledger.events.append(RequestSent(decision=decision, retry=retry, decision_s=took))
         return Lease(self, loan, decision)
 
     @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from prefixroute.core.checks import refusal
 from prefixroute.core.content import TOKEN_BYTES, Content, size_of
 from prefixroute.core.hashing import Part, Segment, pack_fields, utf8
+from prefixroute.core.logs import log
 from prefixroute.core.pieces import (
     Pieces,
     char_start,
@@ -23,7 +23,6 @@ from prefixroute.errors import TokenizerUnavailable
 
 __all__ = ["Chat", "ChatTokenizer", "TokenReader", "Tokenizer"]
 
-log = logging.getLogger("prefixroute")
 
 MAX_BYTES: Final = 2**17
 """How much of a prompt is encoded; the rest is cut in bytes and counted in proportion."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from prefixroute.core.checks import check_int, check_number, refusal
+from prefixroute.core.logs import log
 from prefixroute.core.tokens import MAX_BYTES
 from prefixroute.errors import ConfigurationError, TokenizerUnavailable
 from prefixroute.tokenizers.vocabulary import (
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import tiktoken
 
 __all__ = ["TiktokenTokenizer"]
-
-log: Final = logging.getLogger("prefixroute")
 
 
 class TiktokenTokenizer:

@@ -61,6 +61,7 @@ class Call:
         self._asynchronous = asynchronous
         self._body: bytes | None = request.content if is_buffered(request) else None
         self._path: str = request.url.path
+        self._began = core.now()
         self._prompt = core.read(self._body, path=self._path, headers=request.headers)
         self._sent = request  # but for URL, host and key
         if core.inject_usage:
@@ -75,6 +76,7 @@ class Call:
             digest=self._digest,
             once=self._body is None or self._retried_by_caller(),
             resendable=self._body is not None,
+            began=self._began,
         )
 
     def _retried_by_caller(self) -> bool:

@@ -583,7 +583,7 @@ def test_observers_are_told_what_happens_in_order() -> None:
         EndpointReadmitted(endpoint_id=lease.endpoint.id),
         MembershipChanged(joined=("http://c/v1",), left=()),
         MembershipChanged(joined=(), left=("http://c/v1",)),
-        EndpointEjected(endpoint_id=urls(1)[0], until=math.inf),
+        EndpointEjected(endpoint_id=urls(1)[0], until=math.inf, for_s=math.inf),
     ]
 
 

@@ -1,0 +1,80 @@
+"""What the standard log says: silent at first, structured, and never of prompts or keys."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from prefixroute import Endpoint
+from prefixroute.core.router import RouterCore
+from tests.core.support import make_router, urls
+
+SECRET = "the-secret"
+PROMPT = "Tell nobody that the treasure lies under the oak. " * 30
+
+
+@pytest.fixture
+def router() -> RouterCore:
+    return make_router([Endpoint(url, api_key=SECRET) for url in urls(2)])
+
+
+def use(router: RouterCore) -> None:
+    body = {"messages": [{"role": "user", "content": PROMPT}]}
+    with router.acquire(body) as lease:
+        lease.first_token()
+        lease.usage(prompt_tokens=300, cached_tokens=0)
+    with router.acquire(body) as lease:
+        lease.failed(status=503, retry_after_s=2.0)
+    router.eject(urls(1)[0])
+    router.readmit(urls(1)[0])
+    router.add("http://new")
+    router.remove("http://new")
+
+
+def test_requests_are_debug_and_endpoints_info(
+    router: RouterCore, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "prefixroute"):
+        use(router)
+    lines = [(record.levelname, record.getMessage().split(":")[0]) for record in caplog.records]
+    assert [level for level, _ in lines] == [
+        *("DEBUG",) * 3,
+        *("DEBUG", "INFO", "DEBUG"),
+        *("WARNING", "INFO", "INFO", "INFO"),
+    ]
+    assert caplog.records[6].getMessage() == f"{urls(1)[0]} is ejected until it is readmitted"
+    assert caplog.records[4].getMessage().endswith("is left alone for 2.0 s")
+
+
+def test_records_carry_their_fields(router: RouterCore, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "prefixroute"):
+        use(router)
+    sent = vars(caplog.records[0])["prefixroute"]
+    assert sent["event"] == "RequestSent"
+    assert sent["reason"] == "home"
+    assert {"endpoint", "depth", "tokens", "expected_cached_tokens", "retry"} <= set(sent)
+    done = vars(caplog.records[2])["prefixroute"]
+    assert (done["prompt_tokens"], done["cached_tokens"], done["failed"]) == (300, 0, False)
+
+
+def test_case_50_no_prompt_and_no_key(router: RouterCore, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "prefixroute"):
+        use(router)
+    shown = " ".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
+    assert SECRET not in shown
+    assert "treasure" not in shown
+
+
+def test_it_is_silent_by_default() -> None:
+    script = (
+        "from prefixroute import Router\n"
+        "router = Router(['http://a', 'http://b'])\n"
+        "router.eject('http://a')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50
+    )
+    assert (done.stdout, done.stderr) == ("", "")

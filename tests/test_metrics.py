@@ -1,0 +1,211 @@
+"""The Prometheus metrics of a router, through real decisions and replies."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from prefixroute import ConfigurationError, Endpoint, Fixed
+from prefixroute.core.events import EndpointEjected, FirstToken, RequestDone
+from prefixroute.core.router import RouterCore
+from prefixroute.metrics import PrometheusObserver
+from tests.core.support import FakeClock, blocks, make_router, urls
+
+A, B = urls(2)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def router(registry: CollectorRegistry, clock: FakeClock) -> RouterCore:
+    return make_router([A, B], clock=clock, observers=[PrometheusObserver(registry)])
+
+
+def value(registry: CollectorRegistry, name: str, endpoint: str = A, **labels: str) -> float | None:
+    return registry.get_sample_value(f"prefixroute_{name}", {"endpoint": endpoint, **labels})
+
+
+def to(router: RouterCore, endpoint: str) -> list[str]:
+    return [e.id for e in router.endpoints if e.id != endpoint]
+
+
+def test_one_request_from_the_first_byte_to_the_last(
+    router: RouterCore, registry: CollectorRegistry, clock: FakeClock
+) -> None:
+    lease = router.acquire(blocks(1, block_tokens=100))
+    name = lease.endpoint.id
+    assert value(registry, "in_flight", name) == 1
+    clock.tick(0.2)
+    lease.first_token()
+    clock.tick(0.3)
+    lease.usage(prompt_tokens=100, cached_tokens=40)
+    lease.release()
+    assert value(registry, "in_flight", name) == 0
+    assert value(registry, "requests_total", name) == 1
+    assert value(registry, "attempts_total", name) == 1
+    assert value(registry, "failovers_total", name) is None
+    assert value(registry, "prompt_tokens_total", name) == 100
+    assert value(registry, "cached_tokens_total", name) == 40
+    expected = lease.decision.expected_cached_tokens
+    assert value(registry, "expected_cached_tokens_total", name) == pytest.approx(expected)
+    assert value(registry, "hit_rate", name) == 0.4
+    assert value(registry, "ttft_seconds_count", name) == 1
+    assert value(registry, "ttft_seconds_sum", name) == pytest.approx(0.2)
+    assert value(registry, "request_seconds_sum", name) == pytest.approx(0.5)
+    assert registry.get_sample_value("prefixroute_decision_seconds_count") == 1
+
+
+def test_replies_without_a_report_leave_the_hit_rate_alone(
+    router: RouterCore, registry: CollectorRegistry
+) -> None:
+    with router.acquire({}, exclude=to(router, A)) as lease:
+        lease.usage(prompt_tokens=100)
+    assert value(registry, "prompt_tokens_total") is None
+    assert value(registry, "hit_rate") is None
+
+
+def test_a_failover_is_an_attempt_and_no_request(
+    router: RouterCore, registry: CollectorRegistry
+) -> None:
+    with router.acquire({}, exclude=[B]) as first:
+        first.failed(OSError())
+    with router.acquire({}, exclude=[A]):
+        pass
+    assert value(registry, "failures_total", A) == 1
+    assert value(registry, "attempts_total", B) == 1
+    assert value(registry, "failovers_total", B) == 1
+    assert value(registry, "requests_total", B) is None
+
+
+def test_ejections_come_and_go(router: RouterCore, registry: CollectorRegistry) -> None:
+    router.eject(A)
+    assert (value(registry, "ejections_total"), value(registry, "ejected")) == (1, 1)
+    router.readmit(A)
+    assert (value(registry, "readmissions_total"), value(registry, "ejected")) == (1, 0)
+    with router.acquire({}, exclude=[B]) as lease:
+        lease.failed(status=429)
+    assert value(registry, "cooldowns_total") == 1
+
+
+def test_spills_name_their_reason(registry: CollectorRegistry) -> None:
+    router = make_router(
+        [A, B, Endpoint("http://c")],
+        placement=Fixed(),
+        observers=[PrometheusObserver(registry)],
+    )
+    held = [router.acquire(blocks(1)) for _ in range(40)]
+    spilled = [one.decision for one in held if one.decision.reason.is_spill]
+    assert spilled
+    for one in held:
+        one.release()
+    for decision in spilled:
+        assert value(
+            registry, "spills_total", decision.endpoint.id, reason=decision.reason.value
+        ) == sum(
+            other.endpoint == decision.endpoint and other.reason is decision.reason
+            for other in spilled
+        )
+
+
+def test_the_series_of_an_endpoint_leave_with_it(
+    router: RouterCore, registry: CollectorRegistry
+) -> None:
+    for name in (A, B):
+        with router.acquire(blocks(1), exclude=to(router, name)) as lease:
+            lease.first_token()
+            lease.usage(prompt_tokens=10, cached_tokens=5)
+    router.remove(A)
+    text = generate_latest(registry).decode()
+    assert A not in text
+    assert B in text
+
+
+def test_what_was_in_flight_does_not_bring_them_back(
+    router: RouterCore, registry: CollectorRegistry
+) -> None:
+    lease = router.acquire({}, exclude=[B])
+    router.remove(A)
+    lease.first_token()
+    lease.usage(prompt_tokens=10, cached_tokens=5)
+    lease.failed(status=429)
+    lease.release()
+    assert A not in generate_latest(registry).decode()
+
+
+def test_one_that_returns_starts_anew(router: RouterCore, registry: CollectorRegistry) -> None:
+    old = router.acquire({}, exclude=[B])
+    router.remove(A)
+    router.add(A)
+    with router.acquire({}, exclude=[B]):
+        pass
+    old.release()
+    assert value(registry, "in_flight") == 0
+    assert value(registry, "attempts_total") == 1
+
+
+def test_ten_thousand_changes_of_the_membership_leave_nothing(
+    registry: CollectorRegistry,
+) -> None:
+    observer = PrometheusObserver(registry)
+    router = make_router([A], observers=[observer])
+    before = len(generate_latest(registry))
+    for number in range(200):
+        added = router.add(f"http://node-{number}")
+        router.acquire({}, exclude=[A]).release()
+        router.remove(added)
+    assert len(generate_latest(registry)) == before
+    assert not observer._tokens
+    assert not observer._held
+    assert not observer._leaving
+
+
+def test_a_second_observer_needs_a_registry_or_a_namespace_of_its_own(
+    registry: CollectorRegistry,
+) -> None:
+    PrometheusObserver(registry)
+    with pytest.raises(ConfigurationError, match="a namespace of its own"):
+        PrometheusObserver(registry)
+    PrometheusObserver(registry, namespace="other")
+
+
+def test_events_of_another_process_never_count_below_zero(registry: CollectorRegistry) -> None:
+    observer = PrometheusObserver(registry)
+    observer.on_event(
+        RequestDone(
+            endpoint_id=A,
+            duration_s=1.0,
+            failed=False,
+            prompt_tokens=None,
+            cached_tokens=7,
+            expected_cached_tokens=0.0,
+        )
+    )
+    observer.on_event(FirstToken(endpoint_id=A, ttft_s=0.1))
+    observer.on_event(EndpointEjected(endpoint_id=A, until=math.inf, for_s=math.inf))
+    assert value(registry, "in_flight") == 0
+    assert value(registry, "prompt_tokens_total") == 7
+
+
+def test_threads_are_counted_exactly(router: RouterCore, registry: CollectorRegistry) -> None:
+    def use() -> None:
+        for _ in range(200):
+            router.acquire({}).release()
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(value(registry, "requests_total", name) or 0 for name in (A, B)) == 1600
+    assert [value(registry, "in_flight", name) for name in (A, B)] == [0, 0]
