@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from prefixroute.core.decision import Decision
+from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.events import (
     EndpointCooling,
     EndpointEjected,
@@ -95,7 +96,12 @@ class PrometheusObserver:
         self._requests = counter("requests", "Calls, by the endpoint that was tried first.")
         self._attempts = counter("attempts", "Tries, first and further ones.")
         self._failovers = counter("failovers", "Tries after the first of a call.")
-        self._spills = counter("spills", "Requests that did not go to their home.", "reason")
+        self._spills = Counter(
+            "spills",
+            "Requests that did not go to their home.",
+            ("endpoint", "reason"),
+            **self._common(),
+        )
         self._failures = counter("failures", "Requests that the endpoint failed.")
         self._ejections = counter("ejections", "Times that it was ejected.")
         self._readmissions = counter("readmissions", "Times that it was taken in again.")
@@ -116,8 +122,8 @@ class PrometheusObserver:
             buckets=_DECISION_S,
         )
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return self._kept(Counter(name, text, ("endpoint", *labels), **self._common()))
+    def _counter(self, name: str, text: str) -> Counter:
+        return self._kept(Counter(name, text, ("endpoint",), **self._common()))
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return self._kept(Gauge(name, text, ("endpoint",), **self._common()))
@@ -209,4 +215,11 @@ class PrometheusObserver:
         else:
             self._held.pop(name, None)
         for metric in self._by_endpoint:
-            metric.remove_by_labels({"endpoint": name})
+            _remove(metric, name)
+        for reason in Reason:
+            _remove(self._spills, name, reason.value)
+
+
+def _remove(metric: Counter | Gauge | Histogram, *labels: str) -> None:
+    with suppress(KeyError):  # there is no such series
+        metric.remove(*labels)
