@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from prefixroute.core.checks import check_number
+from prefixroute.core.hashing import digest64, utf8
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["Endpoint", "UrlParts", "normalise_url", "split_url"]
+__all__ = ["Endpoint", "UrlParts", "normalise_url", "shown_url", "split_url"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+_SECRET: Final = re.compile(
+    r"(?i)((?:^|[&;])[^=&;]*(?:key|token|secret|sig|pass|pwd|auth|cred|code)[^=&;]*=)([^&;]+)"
+)
+"""A parameter of a query whose name says that its value is nobody's business."""
 
 _MAX_WEIGHT: Final = 1e15
 """Bytes of memory may serve as weights; sums over all endpoints stay exact enough."""
@@ -44,6 +51,12 @@ class UrlParts:
         return f"{self.scheme}://{self.netloc}{self.path}{query}"
 
     @property
+    def shown(self) -> str:
+        """The normalised URL with digests for what its query may hold in secrets."""
+        query = f"?{_SECRET.sub(_digest, self.query)}" if self.query else ""
+        return f"{self.scheme}://{self.netloc}{self.path}{query}"
+
+    @property
     def root(self) -> str:
         """The path without its trailing ``/v1``: where what is not below ``/v1`` goes."""
         return self.path[:-3] if self.path.endswith("/v1") else self.path
@@ -66,6 +79,10 @@ class UrlParts:
         return f"{path or '/'}{mark}{query}"
 
 
+def _digest(match: re.Match[str]) -> str:
+    return f"{match[1]}{digest64(utf8(match[2])) >> 32:08x}"
+
+
 def split_url(url: str) -> UrlParts:
     """Take an endpoint's URL apart and normalise it.
 
@@ -74,7 +91,7 @@ def split_url(url: str) -> UrlParts:
     """
 
     def refuse(rule: str) -> ConfigurationError:
-        shown = str(url).rpartition("@")[2]  # a password never shows in a message
+        shown = str(url).rpartition("@")[2].partition("?")[0]  # nothing secret in a message
         return ConfigurationError(
             f"endpoint URL {shown!r}: {rule}; write it like 'http://gpu-0:8000/v1'"
         )
@@ -115,6 +132,14 @@ def _one_spelling(host: str) -> str:
         return host
 
 
+def shown_url(text: object) -> str:
+    """Return what a message may show of a URL that somebody wrote: no password, no key."""
+    try:
+        return split_url(str(text)).shown
+    except ConfigurationError:
+        return str(text).rpartition("@")[2].partition("?")[0]
+
+
 def normalise_url(url: str) -> str:
     """Return the one spelling of an endpoint's URL that ids and comparisons use.
 
@@ -124,7 +149,7 @@ def normalise_url(url: str) -> str:
     return split_url(url).url
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
     """One place that requests can go to: the OpenAI-style base URL of an engine.
 
@@ -132,7 +157,8 @@ class Endpoint:
         url: What you would give an SDK as ``base_url``, such as ``http://gpu-0:8000/v1``. It is
             normalised: scheme and host in lower case, no default port, no trailing slash; a bare
             host gets ``/v1``; ``user:password@`` becomes an ``Authorization`` header.
-        id: The name that its place on the ring is computed from. Default: the normalised URL.
+        id: The name that its place on the ring is computed from, and that logs and metrics show.
+            Default: the normalised URL, with a digest in place of a key in its query.
         weight: Share of the traffic relative to the others; 0 gives it none.
         models: The models that it serves; ``None``: all.
         tier: Endpoints of a higher tier are used only while none of a lower one can be.
@@ -163,7 +189,7 @@ class Endpoint:
         put = object.__setattr__  # the dataclass is frozen for everybody else
         put(self, "url", parts.url)
         if self.id in (None, ""):
-            put(self, "id", parts.url)
+            put(self, "id", parts.shown)
         put(self, "headers", self._checked_headers())
         put(self, "weight", self._checked_weight())
         if self.models is not None:
@@ -172,6 +198,15 @@ class Endpoint:
         if parts.userinfo and self.api_key is None and not self._authorises():
             token = base64.b64encode(unquote(parts.userinfo).encode()).decode()
             put(self, "headers", {**self.headers, "Authorization": f"Basic {token}"})
+
+    def __repr__(self) -> str:
+        """Return it without anything secret: keys, headers and the URL's query."""
+        given = [repr(shown_url(self.url))]
+        for part in fields(self)[1:]:
+            value = getattr(self, part.name)
+            if part.repr and value != part.default and value != shown_url(self.url):
+                given.append(f"{part.name}={value!r}")
+        return f"Endpoint({', '.join(given)})"
 
     def _authorises(self) -> bool:
         return any(name.lower() == "authorization" for name in self.headers)
@@ -190,7 +225,8 @@ class Endpoint:
         try:
             return check_number("Endpoint", "weight", self.weight, at_most=_MAX_WEIGHT)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{error} (endpoint {self.url!r}); 0 drains it") from None
+            url = shown_url(self.url)
+            raise ConfigurationError(f"{error} (endpoint {url!r}); 0 drains it") from None
 
     def _checked_models(self) -> frozenset[str]:
         rule = "a collection of model names, not empty, or None for all models"
@@ -220,7 +256,8 @@ class Endpoint:
             raise self._refuse("prepare", self.prepare, "a function of the request, or None")
 
     def _refuse(self, name: str, value: object, rule: str) -> ConfigurationError:
-        return ConfigurationError(f"Endpoint({self.url!r}): {name}={value!r} must be {rule}")
+        url = shown_url(self.url)
+        return ConfigurationError(f"Endpoint({url!r}): {name}={value!r} must be {rule}")
 
 
 def _is_header_text(value: object) -> bool:

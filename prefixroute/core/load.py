@@ -116,7 +116,7 @@ class EndpointState:
         self.expected_tokens = 0.0  # cached, as expected of those replies
 
     def __repr__(self) -> str:
-        return f"<EndpointState {self.endpoint.url} {self.in_flight} in flight>"
+        return f"<EndpointState {self.endpoint.id} {self.in_flight} in flight>"
 
     @property
     def full(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from prefixroute.core.endpoint import Endpoint, normalise_url
+from prefixroute.core.endpoint import Endpoint, normalise_url, shown_url
 from prefixroute.core.load import EndpointState
 from prefixroute.core.ring import Ring
 from prefixroute.errors import ConfigurationError, UnknownEndpointError
@@ -92,7 +92,7 @@ class Members:
         if state is None:
             known = ", ".join(repr(id_) for id_ in list(self._by_id)[:_SHOWN])
             raise UnknownEndpointError(
-                f"no endpoint has the id or URL {name!r}; there are: {known}"
+                f"no endpoint has the id or URL {_shown(name)!r}; there are: {known}"
             )
         return state
 
@@ -134,6 +134,10 @@ class Members:
         return Group((tier, model), states, ring, sum(endpoint.weight for endpoint in serving))
 
 
+def _shown(name: object) -> object:
+    return shown_url(name) if "://" in str(name) else name
+
+
 def check_endpoints(endpoints: Iterable[Endpoint | str]) -> list[Endpoint]:
     """Return endpoints made of URLs and endpoints.
 
@@ -156,7 +160,8 @@ def check_endpoints(endpoints: Iterable[Endpoint | str]) -> list[Endpoint]:
         for name in {endpoint.id, endpoint.url}:
             if name in seen:
                 raise ConfigurationError(
-                    f"endpoints {seen[name].url!r} and {endpoint.url!r} are the same ({name!r}): "
+                    f"endpoints {seen[name].id!r} and {endpoint.id!r} are the same "
+                    f"({_shown(name)!r}): "
                     "each id and URL must be given once; remove one of them"
                 )
         seen[endpoint.id] = seen[endpoint.url] = endpoint

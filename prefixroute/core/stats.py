@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from prefixroute.core.endpoint import shown_url
 from prefixroute.core.health import HealthState
 from prefixroute.core.load import EndpointState
 
@@ -27,7 +28,7 @@ class EndpointStats:
 
     Args:
         id: The endpoint's id.
-        url: The endpoint's normalised URL.
+        url: The endpoint's normalised URL, with a digest in place of a key in its query.
         state: Whether it may be given requests.
         warmth: Share of its part of the requests that it may have, 0 to 1; below 1 it warms up.
         in_flight: Requests that this router holds open there now.
@@ -122,7 +123,7 @@ def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
     """Return the counts of one endpoint, taken under the router's lock."""
     return EndpointStats(
         id=state.endpoint.id,
-        url=state.endpoint.url,
+        url=shown_url(state.endpoint.url),
         state=state.health.state(now),
         warmth=state.health.warmth(now),
         in_flight=state.in_flight,

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefixroute.core.endpoint import Endpoint, normalise_url, split_url
-from prefixroute.errors import ConfigurationError, PrefixrouteError
+from prefixroute.errors import ConfigurationError, PrefixrouteError, UnknownEndpointError
+from tests.core.support import make_router
 
 
 @pytest.mark.parametrize(
@@ -259,3 +260,44 @@ def test_no_target_doubles_v1(path: str, rest: str) -> None:
     target = split_url(f"http://h{path}").target(f"/v1/{rest.lstrip('/')}")
     if "v1/v1" not in rest and not rest.lstrip("/").startswith("v1"):
         assert "/v1/v1" not in target
+
+
+def test_case_50_a_key_in_a_query_shows_nowhere() -> None:
+    url = "https://user:hunter2@h/v1?key=s3cret"
+    endpoint = Endpoint(url)
+    assert endpoint.url == "https://h/v1?key=s3cret"  # it is sent, of course
+    router = make_router([endpoint, Endpoint("https://h/v1?key=other", id="b")])
+    shown = [repr(endpoint), endpoint.id, repr(router.stats()), str(router.explain("x"))]
+    with pytest.raises(ConfigurationError) as duplicate:
+        make_router([endpoint, Endpoint(url, id="c")])
+    with pytest.raises(UnknownEndpointError) as unknown:
+        router.remove("https://h/v1?key=s3cret2")
+    with pytest.raises(ConfigurationError) as malformed:
+        Endpoint("ftp://h/v1?key=s3cret")
+    shown += [str(one.value) for one in (duplicate, unknown, malformed)]
+    assert not [text for text in shown if "s3cret" in text or "hunter2" in text]
+    assert router.in_flight("https://h/v1?key=s3cret") == 0  # and names it
+
+
+def test_queries_tell_endpoints_apart() -> None:
+    ids = {Endpoint(f"http://h/v1?{query}").id for query in ("a=1", "a=2", "key=1", "key=2")}
+    assert len(ids) == 4
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("api-version=2024-10-21", "api-version=2024-10-21"),
+        ("subscription-key=abc", "subscription-key=0c138d78"),
+        ("a=1&X-Sig=abc&b=2", "a=1&X-Sig=0c138d78&b=2"),
+        ("access_token=abc;b", "access_token=0c138d78;b"),
+    ],
+)
+def test_what_is_shown_of_a_query(query: str, shown: str) -> None:
+    assert Endpoint(f"http://h?{query}").id == f"http://h/v1?{shown}"
+
+
+def test_a_repr_says_what_was_set() -> None:
+    assert repr(Endpoint("http://h")) == "Endpoint('http://h/v1')"
+    endpoint = Endpoint("http://h", id="a", weight=2, api_key="x", headers={"a": "b"})
+    assert repr(endpoint) == "Endpoint('http://h/v1', id='a', weight=2.0)"
