@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any
 
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.prompt import KeySource
@@ -90,7 +92,19 @@ class Decision:
     in_flight: tuple[int, ...]
     bound: int | None
 
+    def __reduce__(self) -> tuple[Callable[..., Decision], tuple[dict[str, object]]]:
+        """Pickle it without keys and headers: a decision travels further than a configuration."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        values["endpoint"] = self.endpoint.without_secrets()
+        values["home"] = None if self.home is None else self.home.without_secrets()
+        values["candidates"] = tuple([one.without_secrets() for one in self.candidates])
+        return _restored, (values,)
+
     def __repr__(self) -> str:
         """Show endpoint, reason and key."""
         key = f", key {self.key} at depth {self.depth}" if self.key else ""
         return f"<Decision {self.endpoint.id} ({self.reason.value}{key})>"
+
+
+def _restored(values: dict[str, Any]) -> Decision:
+    return Decision(**values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -198,6 +198,11 @@ class Endpoint:
         if parts.userinfo and self.api_key is None and not self._authorises():
             token = base64.b64encode(unquote(parts.userinfo).encode()).decode()
             put(self, "headers", {**self.headers, "Authorization": f"Basic {token}"})
+
+    def without_secrets(self) -> Endpoint:
+        """Return it without key, headers and signing, and with its URL as it may be shown."""
+        bare = replace(self, url=shown_url(self.url), api_key=None, headers={}, prepare=None)
+        return self if bare == self else bare
 
     def __repr__(self) -> str:
         """Return it without anything secret: keys, headers and the URL's query."""

@@ -279,6 +279,20 @@ def test_case_50_a_key_in_a_query_shows_nowhere() -> None:
     assert router.in_flight("https://h/v1?key=s3cret") == 0  # and names it
 
 
+def test_case_50_a_pickled_decision_holds_no_key() -> None:
+    url = "https://h/v1?key=s3cret"
+    router = make_router([Endpoint(url, api_key="hunter2", headers={"x-a": "hunter3"}), "http://b"])
+    body = {"messages": [{"role": "user", "content": "the treasure"}]}
+    with router.acquire(body) as lease:
+        decision = lease.decision
+    text = pickle.dumps([decision, router.stats()])
+    assert not [word for word in (b"hunter", b"s3cret", b"treasure") if word in text]
+    again, _ = pickle.loads(text)
+    assert again.endpoint.id == decision.endpoint.id
+    assert again.reason is decision.reason
+    assert {one.id for one in again.candidates} == {one.id for one in decision.candidates}
+
+
 def test_queries_tell_endpoints_apart() -> None:
     ids = {Endpoint(f"http://h/v1?{query}").id for query in ("a=1", "a=2", "key=1", "key=2")}
     assert len(ids) == 4
