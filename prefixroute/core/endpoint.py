@@ -91,11 +91,13 @@ def split_url(url: str) -> UrlParts:
     """
 
     def refuse(rule: str) -> ConfigurationError:
-        shown = str(url).rpartition("@")[2].partition("?")[0]  # nothing secret in a message
+        shown = ascii(str(url).rpartition("@")[2].partition("?")[0])  # nothing secret in a message
         return ConfigurationError(
-            f"endpoint URL {shown!r}: {rule}; write it like 'http://gpu-0:8000/v1'"
+            f"endpoint URL {shown}: {rule}; write it like 'http://gpu-0:8000/v1'"
         )
 
+    if not str(url).strip().isprintable():  # lone surrogates are not
+        raise refuse("it has characters that no URL has")
     if "://" not in str(url):
         raise refuse("it needs a scheme, http:// or https://")
     try:
