@@ -110,7 +110,7 @@ class Lease:
         """Note that the endpoint failed the request; :meth:`release` is still to be called.
 
         A 429 or 503 leaves the endpoint alone for a while, other 5xx and errors count towards its
-        ejection, other 4xx say nothing about it.
+        ejection, other 4xx and 501 say nothing about it.
 
         Args:
             error: What the HTTP library raised.

@@ -48,6 +48,8 @@ _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
 _CLIENT_ERROR: Final = 400
 _SERVER_ERROR: Final = 500
+_NOT_IMPLEMENTED: Final = 501
+"""What an engine answers to a kind of request that it was not started for, such as embeddings."""
 
 
 @dataclass(slots=True)
@@ -283,7 +285,8 @@ class Ledger:
             return
         state, policy = loan.state, self._health
         load = status in (_TOO_MANY, _UNAVAILABLE)
-        if status is not None and _CLIENT_ERROR <= status < _SERVER_ERROR and not load:
+        refused = status is not None and _CLIENT_ERROR <= status < _SERVER_ERROR and not load
+        if refused or status == _NOT_IMPLEMENTED:
             return  # a status below is that of a reply that failed later
         loan.failed = True
         self.queues.answered(loan)

@@ -247,10 +247,16 @@ def test_500_counts_once_by_its_digest() -> None:
     assert core.stats().failures == 2
 
 
-def test_501_counts_each_time() -> None:
+def test_501_says_nothing_about_the_endpoint() -> None:
     core = core_of(1)
     ends(Driver(core, [status(501)]).run())
-    ends(Driver(core, [status(501)]).run())
+    assert core.stats().failures == 0
+
+
+def test_505_counts_each_time() -> None:
+    core = core_of(1)
+    ends(Driver(core, [status(505)]).run())
+    ends(Driver(core, [status(505)]).run())
     assert core.stats().failures == 2
 
 
