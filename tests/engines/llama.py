@@ -103,17 +103,24 @@ class LlamaReplica:
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Returns when the model is loaded; raises EngineError if that takes too long."""
+        self._wait_for(200, "ready", timeout_s)
+
+    def wait_loading(self, timeout_s: float = 60.0) -> None:
+        """Returns when it says that its model is loading; raises EngineError as wait_ready."""
+        self._wait_for(503, "loading", timeout_s)
+
+    def _wait_for(self, status: int, state: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not self.alive:
                 raise EngineError(f"{self.url} ended while it was starting:\n{self.log_tail()}")
             try:
-                if self._status("GET", "/health") == 200:
+                if self._status("GET", "/health") == status:
                     return
             except OSError:
                 pass  # not listening yet
             time.sleep(0.05)
-        raise EngineError(f"{self.url} wasn't ready after {timeout_s} s:\n{self.log_tail()}")
+        raise EngineError(f"{self.url} wasn't {state} after {timeout_s} s:\n{self.log_tail()}")
 
     def kill(self) -> None:
         """Ends the process at once, as a crash would; does nothing if it has ended."""
@@ -193,6 +200,12 @@ class LlamaReplicas:
         self.replicas[index].kill()
         self.replicas[index].start()
         self.replicas[index].wait_ready(self._timeout_s)
+
+    def restart_dead(self) -> None:
+        """Starts those again that were killed."""
+        for index, replica in enumerate(self.replicas):
+            if not replica.alive:
+                self.restart(index)
 
     def clear(self) -> None:
         """Empties all caches in milliseconds. No request may be running."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from openai import OpenAI
@@ -25,15 +25,21 @@ def endpoint_of(extensions: Mapping[str, Any]) -> str:
     return str(extensions["prefixroute"].endpoint.id)
 
 
+def named_endpoints(urls: Iterable[str]) -> list[Endpoint]:
+    """Endpoints "replica-0", "replica-1" and so on.
+
+    Ports are drawn anew for each run; named endpoints have the same place on the ring every time.
+    """
+    return [Endpoint(url, id=f"replica-{i}") for i, url in enumerate(urls)]
+
+
 def run_placement(
     replicas: LlamaReplicas, placement: Placement, spec: WorkloadSpec
 ) -> WorkloadResult:
     """Sends the workload through a new router; the caches are empty before."""
     replicas.clear()
-    # Ports are drawn anew for each run; named endpoints have the same place on the ring every time.
-    endpoints = [Endpoint(url, id=f"replica-{i}") for i, url in enumerate(replicas.urls)]
     with (
-        Router(endpoints, placement=placement, seed=spec.seed) as router,
+        Router(named_endpoints(replicas.urls), placement=placement, seed=spec.seed) as router,
         OpenAI(api_key="-") as plain,
         router.wrap(plain) as client,
     ):
