@@ -202,10 +202,12 @@ class LlamaReplicas:
         self.replicas[index].wait_ready(self._timeout_s)
 
     def restart_dead(self) -> None:
-        """Starts those again that were killed."""
-        for index, replica in enumerate(self.replicas):
-            if not replica.alive:
-                self.restart(index)
+        """Starts those again that were killed, with empty caches, and waits for them."""
+        dead = [replica for replica in self.replicas if not replica.alive]
+        for replica in dead:
+            replica.start()
+        for replica in dead:
+            replica.wait_ready(self._timeout_s)
 
     def clear(self) -> None:
         """Empties all caches in milliseconds. No request may be running."""

@@ -171,11 +171,14 @@ def test_previous_response_id_is_refused_by_the_endpoint_that_answered(
 
 
 def test_a_response_id_that_nobody_here_has_seen(router: Router) -> None:
-    with OpenAI(api_key="-") as plain, router.wrap(plain) as client:
-        with pytest.raises(BadRequestError, match="does not support 'previous_response_id'"):
-            client.responses.create(
-                model=MODEL_NAME, input="Hello", previous_response_id="resp_elsewhere"
-            )
+    with (
+        OpenAI(api_key="-") as plain,
+        router.wrap(plain) as client,
+        pytest.raises(BadRequestError, match="does not support 'previous_response_id'"),
+    ):
+        client.responses.create(
+            model=MODEL_NAME, input="Hello", previous_response_id="resp_elsewhere"
+        )
     assert list(used(router).values()) == [1]
 
 
