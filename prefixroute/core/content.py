@@ -75,6 +75,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         around: Size that the engine's template adds around a segment, units.
         others: Size of what is no part of the chain, units: the other prompts of a batch, which
             is placed by its first; what a template adds behind the last message.
+        batch: There are several prompts.
         counted: Units are tokens, not bytes.
     """
 
@@ -85,6 +86,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     steps: Sequence[int] = ()
     around: int = 0
     others: int = 0
+    batch: bool = False
     counted: bool = False
 
     def payload_bytes(self, text_bytes: int) -> int:

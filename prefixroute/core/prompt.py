@@ -75,6 +75,7 @@ class Prompt:
         session: The session that keeps the conversation together.
         pin: Id of the earlier response or conversation that this one continues.
         stream: The request asks for a streamed reply.
+        batch: The request asks for the replies to several prompts.
     """
 
     chain: tuple[int, ...] = ()
@@ -88,6 +89,7 @@ class Prompt:
     session: str | None = None
     pin: str | None = None
     stream: bool = False
+    batch: bool = False
 
     def __repr__(self) -> str:
         """Show the shape; ids that a caller chose may be secrets and stay out."""

@@ -33,8 +33,13 @@ class Ratios:
         return prompt.tokens_per_unit if sums is None else sums[0] / sums[1]
 
     def learn(self, prompt: Prompt, prompt_tokens: int) -> None:
-        """Learn from a reply's count of its prompt's tokens."""
+        """Learn from a reply's count of its prompt's tokens.
+
+        Not from a batch: some engines count all of its prompts, llama.cpp the first alone.
+        """
         if prompt.tokens_per_unit == 1.0 or prompt.size <= 0 or prompt_tokens <= 0:
+            return
+        if prompt.batch:
             return
         model = prompt.model or ""
         tokens, size = self._sums.get(model) or (_PRIOR_BYTES / BYTES_PER_TOKEN, _PRIOR_BYTES)

@@ -141,6 +141,7 @@ def _read(
         session=session,
         pin=pin,
         stream=stream,
+        batch=content.batch,
     )
 
 

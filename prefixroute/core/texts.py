@@ -44,15 +44,22 @@ def read_prompts(prompt: Json, media: Iterable[Json] = ()) -> Content:
     batch = [parts for item in _batch(prompt) if (parts := _prompt_parts(item))]
     if not batch:
         return Content(source=KeySource.NONE)
-    first, others = batch[0], sum(size_of(parts) for parts in batch[1:])
+    first, others, several = batch[0], sum(map(size_of, batch[1:])), len(batch) > 1
     first += [media_part(value) for value in media if not is_empty(value)]
     if any(kind != b"i" for kind, _, _ in first):
-        return Content(source=KeySource.TEXT, rest=[(b"P", first)], steps=TEXT_STEPS, others=others)
+        return Content(
+            source=KeySource.TEXT,
+            rest=[(b"P", first)],
+            steps=TEXT_STEPS,
+            others=others,
+            batch=several,
+        )
     return Content(
         source=KeySource.TOKENS,
         rest=[(IDS_HEAD, [(kind, data, size // _PER_TOKEN) for kind, data, size in first])],
         steps=[step * TOKEN_BYTES // _PER_TOKEN for step in TEXT_STEPS],
         others=others // _PER_TOKEN,
+        batch=several,
         counted=True,
     )
 

@@ -208,6 +208,7 @@ class TokenReader:
             steps=[step * TOKEN_BYTES // _PER_TOKEN for step in content.steps],
             around=content.around // _PER_TOKEN,
             others=count.estimate(content.others),
+            batch=content.batch,
             counted=True,
         ), counted_tools
 

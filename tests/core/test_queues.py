@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -406,6 +407,14 @@ def test_what_cannot_be_teaches_nothing() -> None:
     ratios.learn(prompt(100, per_unit=1.0), 40)
     assert ratios.of(prompt(10)) == 0.25
     assert ratios.of(prompt(10, per_unit=1.0)) == 1.0
+
+
+def test_a_batch_teaches_nothing() -> None:
+    ratios = Ratios()
+    batch = replace(prompt(80_000), batch=True)
+    for _ in range(50):
+        ratios.learn(batch, 200)  # of a hundred prompts, as llama.cpp counts them: of the first
+    assert ratios.of(prompt(10)) == 0.25
 
 
 def test_models_are_bounded() -> None:

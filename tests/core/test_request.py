@@ -505,6 +505,10 @@ class TestSizes:
         assert prompt.chain == read_prompt("x" * 10).chain
         assert prompt.ends == (0, 10)
         assert prompt.size == 60
+        assert prompt.batch
+        assert read({"prompt": [[1, 2], [3]]}).batch
+        assert not read({"prompt": ["x" * 10]}).batch
+        assert not read({"prompt": [1, 2, 3]}).batch
         assert read({"prompt": [[1, 2], [3]]}).size == 3
         assert read({"prompt": [[1, 2], "x" * 40]}).size == 12
         assert read({"prompt": ["x" * 40, [1, 2]]}).size == 48

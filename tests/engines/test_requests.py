@@ -91,12 +91,14 @@ def test_equal_and_continuing_ids_stay_at_one_endpoint(router: Router, http: htt
 
 
 def test_a_list_of_prompts_stays_with_its_first(router: Router, http: httpx.Client) -> None:
+    guessed = router.route({"model": MODEL_NAME, "prompt": TEXTS[0]}).tokens
     batch, again = (Asked(http, "completions", prompt=TEXTS[:2]) for _ in range(2))
+    assert router.route({"model": MODEL_NAME, "prompt": TEXTS[0]}).tokens == guessed
     alone, other = (Asked(http, "completions", prompt=text) for text in TEXTS[:2])
     assert len(batch.reply["choices"]) == len(again.reply["choices"]) == 2
     assert again.endpoint == alone.endpoint == batch.endpoint
     assert alone.cached_tokens == alone.prompt_tokens - 1
-    # The engine counts the first prompt of a list and no other.
+    # The engine counts the first prompt of a list and no other: not to be learned from.
     assert batch.prompt_tokens == alone.prompt_tokens
     assert again.cached_tokens == alone.prompt_tokens - 1
     assert other.prompt_tokens > 100
