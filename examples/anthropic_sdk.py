@@ -1,3 +1,10 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["prefixroute", "anthropic"]
+#
+# [tool.uv.sources]
+# prefixroute = { path = "..", editable = true }
+# ///
 """The Anthropic SDK through a router (vLLM, SGLang and llama.cpp serve /v1/messages)."""
 
 import os
@@ -6,9 +13,7 @@ from anthropic import Anthropic
 
 from prefixroute import Router
 
-ENDPOINTS = os.environ.get("ENDPOINTS", "http://localhost:8000/v1,http://localhost:8001/v1").split(
-    ","
-)
+ENDPOINTS = os.environ.get("ENDPOINTS", "http://localhost:8000,http://localhost:8001").split(",")
 MODEL = os.environ.get("MODEL", "simulated-model")
 
 with Router(ENDPOINTS) as router, router.wrap(Anthropic(api_key="-")) as client:

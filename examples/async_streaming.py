@@ -8,9 +8,7 @@ from openai import AsyncOpenAI
 
 from prefixroute import Router
 
-ENDPOINTS = os.environ.get("ENDPOINTS", "http://localhost:8000/v1,http://localhost:8001/v1").split(
-    ","
-)
+ENDPOINTS = os.environ.get("ENDPOINTS", "http://localhost:8000,http://localhost:8001").split(",")
 MODEL = os.environ.get("MODEL", "simulated-model")
 PROMPTS = {
     "translator": "Translate what you are given into French. " * 40,

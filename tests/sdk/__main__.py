@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from tests.sdk.environments import ROOT, SetupError, environment
+from tests.sdk.environments import ROOT, SetupError, environment, newest
 from tests.sdk.matrix import AS_OF, ENTRIES, Entry
 from tests.sdk.support import COLUMNS, Column
 
@@ -140,7 +140,7 @@ def _python(entry: Entry, end: End, as_of: str) -> Path:
         case "lowest":
             return environment(f"{entry.name}-lowest", entry.lowest, entry.lowest_as_of)
         case "newest":
-            return environment(f"{entry.name}-newest", entry.newest, as_of)
+            return newest(entry, as_of)
 
 
 def _result(python: Path, scenario: str) -> dict[str, Any]:

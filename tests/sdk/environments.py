@@ -15,7 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "SetupError", "cache_folder", "environment"]
+from tests.sdk.matrix import AS_OF, Entry
+
+__all__ = ["ROOT", "SetupError", "cache_folder", "environment", "newest"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout: prefixroute and the scenarios are imported from here."""
@@ -29,6 +31,11 @@ def cache_folder() -> Path:
     """Where environments are kept. Remove it to make them anew."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "prefixroute" / "sdk"
+
+
+def newest(entry: Entry, as_of: str = AS_OF) -> Path:
+    """Return the Python of an SDK's newest version, as of a day; see :func:`environment`."""
+    return environment(f"{entry.name}-newest", entry.newest, as_of)
 
 
 def environment(name: str, requirements: Iterable[str], as_of: str) -> Path:
@@ -46,7 +53,7 @@ def environment(name: str, requirements: Iterable[str], as_of: str) -> Path:
         SetupError: uv is missing, or says no.
     """
     wanted = [*requirements, *_dependencies()]
-    identity = json.dumps([wanted, as_of, sys.version_info[:3], sys.executable])
+    identity = json.dumps([wanted, as_of, sys.version_info[:3], sys.base_prefix])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = cache_folder() / f"{name}-{digest}"
     if not folder.exists():
