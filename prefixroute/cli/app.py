@@ -107,3 +107,51 @@ def route(
         )
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def analyze(
+    log: Annotated[
+        Path,
+        typer.Argument(help="Log of request bodies or Mooncake trace, JSON lines; .gz, .zst too."),
+    ],
+    replicas: Annotated[int, typer.Option(min=1, help="Replicas that are simulated.")] = 4,
+    routers: Annotated[
+        int, typer.Option(min=1, help="Processes that send, each with a router of its own.")
+    ] = 1,
+    cache_tokens: Annotated[
+        int, typer.Option(min=0, help="Size of each replica's prefix cache, tokens.")
+    ] = 500_000,
+    prefill_rate: Annotated[
+        float, typer.Option(min=1.0, help="What each replica prefills, tokens per second.")
+    ] = 8000.0,
+    max_requests: Annotated[
+        int, typer.Option(min=1, help="Requests that are read of a longer log.")
+    ] = 100_000,
+    show_text: Annotated[  # noqa: FBT002 - typer's way to say an option
+        bool, typer.Option("--show-text", help="Show prompt text and literal values.")
+    ] = False,
+    as_json: AsJson = False,  # noqa: FBT002 - as above
+) -> None:
+    """Tell what your traffic has to gain from routing by prefix, and what spoils its prefixes.
+
+    Nothing is sent, and no prompt text is shown unless you ask for it.
+    """
+    from prefixroute.cli.analyze import run_analyze  # noqa: PLC0415 - loads the simulator
+
+    try:
+        run_analyze(
+            log,
+            replicas=replicas,
+            routers=routers,
+            cache_tokens=cache_tokens,
+            prefill_tokens_per_s=prefill_rate,
+            max_requests=max_requests,
+            show_text=show_text,
+            as_json=as_json,
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise typer.BadParameter(f"{log}: {reason}", param_hint="LOG") from None
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None

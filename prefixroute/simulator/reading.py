@@ -9,6 +9,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,7 @@ from prefixroute.core.request import read_prompt
 from prefixroute.errors import ConfigurationError
 from prefixroute.simulator.traces import Change, Request, Trace, block_prompt
 
-__all__ = ["TraceError", "read_trace"]
+__all__ = ["Logged", "TraceError", "read_requests", "read_trace"]
 
 MOONCAKE_BLOCK_TOKENS: Final = 512
 LOG_BLOCK_TOKENS: Final = 256
@@ -58,14 +59,31 @@ class _Change(msgspec.Struct, forbid_unknown_fields=True):
     leave: int | None = None
 
 
-class _Logged(msgspec.Struct):
+class _Row(msgspec.Struct):
     """A request body with its time."""
 
     body: dict[str, object]
     time: float | str | None = None
     timestamp: float | None = None
     path: str | None = None
-    output_tokens: int = _OUTPUT_TOKENS
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """A request of a log, one line of it.
+
+    Args:
+        request: What was asked; its ``at_s`` is the log's own time, not from 0 on.
+        timed: Whether the line tells a time.
+        told_output: Whether the line tells the length of the reply.
+        line: The line itself.
+    """
+
+    request: Request
+    timed: bool = True
+    told_output: bool = True
+    line: bytes = b""
 
 
 def read_trace(
@@ -97,16 +115,52 @@ def read_trace(
     """
     path = Path(path)
     reader = _Reader(format, block_tokens)
+    requests = [logged.request for logged in _rows(path, reader)]
+    name = name if name is not None else path.name.partition(".")[0]
+    start = min(request.at_s for request in requests)
+    trace = Trace.of(
+        name, requests, block_tokens=reader.block_tokens, changes=reader.changes
+    )
+    return trace.shifted(-start) if start else trace
+
+
+def read_requests(
+    path: str | Path,
+    *,
+    format: TraceFormat | None = None,  # noqa: A002 - as above
+    block_tokens: int | None = None,
+) -> Iterator[Logged]:
+    """Yield the requests of a trace or log one by one, so that any length fits into memory.
+
+    Takes what :func:`read_trace` takes, and also bodies without a time, and lines that are a body
+    themselves. Changes of the membership are left out.
+
+    Args:
+        path: The file; may be compressed by gzip or zstd.
+        format: As for :func:`read_trace`, and so the next.
+        block_tokens: Size of a block, tokens.
+
+    Raises:
+        TraceError: When a line cannot be read, by its number; or there is no request at all.
+        OSError: The file cannot be read.
+    """
+    return _rows(Path(path), _Reader(format, block_tokens, untimed=True))
+
+
+def _rows(path: Path, reader: _Reader) -> Iterator[Logged]:
+    found = False
     with path.open("rb") as raw, _decompressed(raw, path) as lines:
         for number, line in _numbered(lines, path):
             try:
-                reader.line(line)
+                logged = reader.line(line)
             except ValueError as error:  # msgspec's errors are some, too
                 shown = line[:_SHOWN].decode("utf-8", "replace").rstrip()
                 raise TraceError(f"{path}, line {number}: {error}; it begins: {shown}") from None
-    if not reader.requests:
+            if logged is not None:
+                found = True
+                yield logged
+    if not found:
         raise TraceError(f"{path}: there is no request in it; give one JSON object a line")
-    return reader.trace(name if name is not None else path.name.partition(".")[0])
 
 
 def _numbered(lines: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
@@ -121,14 +175,22 @@ def _numbered(lines: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 class _Reader:
-    """Takes lines of one format, and makes the trace."""
+    """Reads lines of one format: the first request's, if none was given.
 
-    def __init__(self, format_: TraceFormat | None, block_tokens: int | None) -> None:
-        self._format, self._block_tokens = format_, block_tokens
+    Args:
+        format_: The format.
+        block_tokens: Size of a block, tokens.
+        untimed: Takes bodies without a time, too, and lines that are a body themselves.
+    """
+
+    def __init__(
+        self, format_: TraceFormat | None, block_tokens: int | None, *, untimed: bool = False
+    ) -> None:
+        self._format, self._block_tokens, self._untimed = format_, block_tokens, untimed
         self._blocks = msgspec.json.Decoder(_Blocks)
-        self._bodies = msgspec.json.Decoder(_Logged)
+        self._bodies = msgspec.json.Decoder(_Row)
+        self._bare = msgspec.json.Decoder(dict[str, object])
         self._changes = msgspec.json.Decoder(_Change)
-        self.requests: list[Request] = []
         self.changes: list[Change] = []
 
     @property
@@ -138,8 +200,8 @@ class _Reader:
             return self._block_tokens
         return LOG_BLOCK_TOKENS if self._format == "bodies" else MOONCAKE_BLOCK_TOKENS
 
-    def line(self, line: bytes) -> None:
-        """Read a line.
+    def line(self, line: bytes) -> Logged | None:
+        """Read a line; a change is noted, and ``None`` returned.
 
         Raises:
             ValueError: It is neither a request nor a change.
@@ -148,13 +210,21 @@ class _Reader:
             change = self._change(line)
             if change is not None:
                 self.changes.append(change)
-                return
+                return None
         if self._format is None:
             self._format = "mooncake" if b'"hash_ids"' in line else "bodies"
         if self._format == "mooncake":
-            self.requests.append(self._block_request(self._blocks.decode(line)))
-        else:
-            self.requests.append(_body_request(self._bodies.decode(line)))
+            return Logged(request=self._block_request(self._blocks.decode(line)))
+        return _logged(self._row(line), line, untimed=self._untimed)
+
+    def _row(self, line: bytes) -> _Row:
+        try:
+            return self._bodies.decode(line)
+        except msgspec.ValidationError:
+            body = self._bare.decode(line) if self._untimed else {}
+            if not body or "body" in body:
+                raise
+            return _Row(body=body)
 
     def _change(self, line: bytes) -> Change | None:
         try:
@@ -172,29 +242,27 @@ class _Reader:
         prompt = block_prompt(row.hash_ids, block_tokens=self.block_tokens, tokens=row.input_length)
         return Request(at_s=row.timestamp / 1e3, prompt=prompt, output_tokens=row.output_length)
 
-    def trace(self, name: str) -> Trace:
-        """Return what was read; its time starts at 0."""
-        start = min(request.at_s for request in self.requests)
-        trace = Trace.of(name, self.requests, block_tokens=self.block_tokens, changes=self.changes)
-        return trace.shifted(-start) if start else trace
 
-
-def _body_request(row: _Logged) -> Request:
+def _logged(row: _Row, line: bytes, *, untimed: bool) -> Logged:
     prompt = read_prompt(row.body, path=row.path)
     if prompt.source is KeySource.NONE:
         raise ValueError("its body has no prompt, messages or input that could be read")
-    if row.output_tokens < 0:
-        raise ValueError(f"output_tokens={row.output_tokens} must be 0 or greater")
-    return Request(
-        at_s=_seconds(row),
+    output_tokens = _OUTPUT_TOKENS if row.output_tokens is None else row.output_tokens
+    if output_tokens < 0:
+        raise ValueError(f"output_tokens={output_tokens} must be 0 or greater")
+    timed = row.time is not None or row.timestamp is not None
+    request = Request(
+        at_s=0.0 if untimed and not timed else _seconds(row),
         prompt=prompt,
-        output_tokens=row.output_tokens,
+        output_tokens=output_tokens,
         body=row.body,
         path=row.path,
     )
+    told = row.output_tokens is not None
+    return Logged(request=request, timed=timed, told_output=told, line=line)
 
 
-def _seconds(row: _Logged) -> float:
+def _seconds(row: _Row) -> float:
     if isinstance(row.time, str):
         return datetime.fromisoformat(row.time).timestamp()
     if row.time is not None:
