@@ -118,9 +118,7 @@ def read_trace(
     requests = [logged.request for logged in _rows(path, reader)]
     name = name if name is not None else path.name.partition(".")[0]
     start = min(request.at_s for request in requests)
-    trace = Trace.of(
-        name, requests, block_tokens=reader.block_tokens, changes=reader.changes
-    )
+    trace = Trace.of(name, requests, block_tokens=reader.block_tokens, changes=reader.changes)
     return trace.shifted(-start) if start else trace
 
 

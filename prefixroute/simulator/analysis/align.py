@@ -26,7 +26,7 @@ _VALUE_GRAM: Final = 4
 _TAIL: Final = 256
 """Texts whose ends differ by no more than this differ by a value at the end."""
 
-_TAG: Final = re.compile(r"[\w'’-]")
+_TAG: Final = re.compile(r"[\w'-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

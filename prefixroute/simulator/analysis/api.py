@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median_low
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from prefixroute.core.checks import check_int, check_number
 from prefixroute.core.prompt import KeySource
@@ -14,7 +14,7 @@ from prefixroute.simulator.analysis.report import Analysis, Expected, TopPrefix
 from prefixroute.simulator.analysis.segments import segments
 from prefixroute.simulator.analysis.sharing import sharing_of, top_prefixes
 from prefixroute.simulator.analysis.spoilers import Sample, find_spoilers
-from prefixroute.simulator.analysis.verdict import verdict
+from prefixroute.simulator.analysis.verdict import Facts, verdict_on
 from prefixroute.simulator.api import simulate
 from prefixroute.simulator.reading import LOG_BLOCK_TOKENS, MOONCAKE_BLOCK_TOKENS, read_requests
 from prefixroute.simulator.replica import ReplicaModel
@@ -107,6 +107,20 @@ def analyze(
     random, routed = (_expected(result) for result in simulation.results)
     output_mean = sum(r.output_tokens for r in requests) / len(requests) if read.outputs else None
     distinct = sharing.tokens - sharing.repeated
+    repeated_share = _share(sharing.repeated, sharing.tokens)
+    facts = Facts(
+        requests=len(requests),
+        replicas=replicas,
+        repeated_share=repeated_share,
+        mean_tokens=sharing.tokens / len(requests),
+        prefill_tokens_per_s=prefill_tokens_per_s,
+        decode_mean_s=None if output_mean is None else output_mean * model.decode_s,
+        distinct_tokens=distinct,
+        cache_tokens=cache_tokens,
+        random=random,
+        routed=routed,
+        search=search,
+    )
     return Analysis(
         log=Path(log).name,
         requests=len(requests),
@@ -117,7 +131,7 @@ def analyze(
         prompt_tokens_p50=median_low(round(request.prompt.tokens) for request in requests),
         output_tokens_mean=output_mean,
         counted=all(request.prompt.counted for request in requests),
-        repeated_share=_share(sharing.repeated, sharing.tokens),
+        repeated_share=repeated_share,
         repeated_system_share=_system_share(requests, sharing.repeated_root, sharing.repeated),
         distinct_tokens=distinct,
         depths=sharing.summary(),
@@ -132,19 +146,7 @@ def analyze(
         random=random,
         routed=routed,
         search=search,
-        verdict=verdict(
-            requests=len(requests),
-            replicas=replicas,
-            repeated_share=_share(sharing.repeated, sharing.tokens),
-            mean_tokens=sharing.tokens / len(requests),
-            prefill_tokens_per_s=prefill_tokens_per_s,
-            decode_mean_s=None if output_mean is None else output_mean * model.decode_s,
-            distinct_tokens=distinct,
-            cache_tokens=cache_tokens,
-            random=random,
-            routed=routed,
-            search=search,
-        ),
+        verdict=verdict_on(facts),
         show_text=show_text,
     )
 
@@ -178,8 +180,8 @@ def _read(path: Path, most: int, format_: Literal["mooncake", "bodies"] | None) 
         text += len(logged.line)
         if request.body is not None:
             if len(log.samples) < SEARCHED_REQUESTS and text <= SEARCHED_BYTES:
-                body = cast("Mapping[str, object]", request.body)
-                log.samples.append(Sample(body=body, path=request.path))
+                sample = Sample(body=request.body, path=request.path, prompt=request.prompt)
+                log.samples.append(sample)
             request = replace(request, body=None)
         log.requests.append(request)
         log.timed = log.timed and logged.timed
@@ -192,9 +194,7 @@ def _timed(log: _Log, replicas: int, model: ReplicaModel) -> tuple[Trace, float]
     requests = log.requests
     times = [request.at_s for request in requests]
     start, span_s = min(times), max(times) - min(times)
-    work_s = sum(
-        model.fixed_s + r.prompt.tokens / model.prefill_tokens_per_s for r in requests
-    )
+    work_s = sum(model.fixed_s + r.prompt.tokens / model.prefill_tokens_per_s for r in requests)
     log.timed = log.timed and span_s > 0
     if log.timed:
         moved = [replace(request, at_s=request.at_s - start) for request in requests]
@@ -231,8 +231,9 @@ def _prefixes(
 ) -> tuple[TopPrefix, ...]:
     found = []
     for prefix, index in top_prefixes(requests):
+        text = None
         if show_text and index < len(samples):
             texts = [s.text for s in segments(samples[index].body) if s.role != "tools"]
-            prefix = replace(prefix, text=" ".join(" ".join(texts).split())[:_SHOWN])
-        found.append(prefix)
+            text = " ".join(" ".join(texts).split())[:_SHOWN]
+        found.append(replace(prefix, text=text))
     return tuple(found)

@@ -24,14 +24,17 @@ Stretch: TypeAlias = tuple[int, int]
 """Start and end, characters."""
 
 _WORD: Final = re.compile(r"(?<![\w])[A-Za-z]{4,32}(?![\w])|[^\x00-\x7f]{2}")
-_SCALES: Final = ((768, 6), (8192, 10))
+_SCALES: Final = ((512, 6), (4096, 10))
 """Characters from the start, and hashes of words kept of them."""
 
 _VOTES: Final = 3
 _POSTINGS: Final = 16
 """Groups that a hash leads to, at most: frequent words lead to the first ones alone."""
 
-_TRIES: Final = 2
+_NEAR: Final = 1
+"""Stretches that so few characters part are one: first name and last name."""
+
+_TRIES: Final = 4
 _LEAST_AGREED: Final = 64
 """Characters that texts must have in common behind a difference to be one text that varies."""
 
@@ -57,7 +60,7 @@ class Cluster:
         found = sorted({(d[0], d[1]) for a in self.alignments.values() for d in a.differences})
         joined: list[Stretch] = []
         for start, end in found:
-            if joined and (start < joined[-1][1] or start == joined[-1][0]):
+            if joined and start <= joined[-1][1] + _NEAR:
                 joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
             else:
                 joined.append((start, end))

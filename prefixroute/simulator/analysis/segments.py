@@ -65,8 +65,10 @@ def segments(body: Mapping[str, Json]) -> list[Segment]:
     if body.get("messages") is None:
         for name in _PROMPTS:
             value = body.get(name)
-            first = isinstance(value, list) and bool(value) and isinstance(value[0], str)
-            found += _texts((name, 0) if first else (name,), "prompt", value[0] if first else value)
+            if isinstance(value, list) and value and isinstance(value[0], str):
+                found += _texts((name, 0), "prompt", value[0])  # a batch is placed by its first
+            else:
+                found += _texts((name,), "prompt", value)
     return found
 
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prefixroute.core.prompt import Cut, Prompt
+import msgspec
+
+from prefixroute.core.prompt import BYTES_PER_TOKEN, Cut, Prompt
 from prefixroute.core.request import read_prompt
 from prefixroute.simulator.analysis.clusters import Book, Cluster, Stretch
 from prefixroute.simulator.analysis.kinds import kind_of, masked
@@ -47,10 +49,17 @@ _FRONT: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A request whose text is looked at."""
+    """A request whose text is looked at.
+
+    Args:
+        body: Its body.
+        path: The path that it was sent to.
+        prompt: What placement knows of it.
+    """
 
     body: Mapping[str, Any]
     path: str | None
+    prompt: Prompt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +71,7 @@ class _Candidate:
         role: Whose text it is.
         kind: What it is.
         pattern: How it is shown.
+        before: The text in front of it.
         offset: Of its first character in the first text, characters.
         stretches: In each request: stretches of its text, or nothing where all of it counts.
         values: Some that stood there.
@@ -69,9 +79,10 @@ class _Candidate:
 
     place: Place
     role: str
-    kind: str
-    pattern: str
-    offset: int
+    kind: str = "text"
+    pattern: str = ""
+    before: str = ""
+    offset: int = 0
     stretches: dict[int, list[Stretch]] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
 
@@ -84,6 +95,8 @@ def find_spoilers(
     tell("looking for what varies")
     texts = [segments(sample.body) for sample in samples]
     candidates = _candidates(samples, texts)
+    if not candidates:
+        return _nothing([sample.prompt for sample in samples])
     tell("measuring what it costs")
     return _Measure(samples, texts, candidates).search()
 
@@ -94,16 +107,41 @@ def find_spoilers(
 def _candidates(samples: Sequence[Sample], texts: list[list[Segment]]) -> list[_Candidate]:
     book = Book()
     groups = [[book.add(at, segment) for segment in found] for at, found in enumerate(texts)]
-    merged: dict[tuple[Place, str, str], _Candidate] = {}
+    merged: dict[tuple[Place, str], _Candidate] = {}
     for cluster in book.clusters:
         for candidate in _varying(cluster):
-            key = (candidate.place, candidate.kind, candidate.pattern)
-            known = merged.setdefault(key, candidate)
+            known = merged.setdefault(
+                (candidate.place, masked(candidate.before, "text")), candidate
+            )
             if known is not candidate:
                 known.stretches.update(candidate.stretches)
                 known.values += candidate.values
+    for candidate in merged.values():
+        candidate.kind = kind_of(candidate.values, candidate.before)
+        candidate.pattern = masked(candidate.before, candidate.kind)
     found = [*merged.values(), *_whole(texts, groups), *_tools(texts), *_fields(samples)]
-    return sorted(found, key=lambda c: -len(c.stretches))[: 2 * _MOST]
+    return _worth_measuring(found, samples, texts)
+
+
+def _worth_measuring(
+    found: list[_Candidate], samples: Sequence[Sample], texts: list[list[Segment]]
+) -> list[_Candidate]:
+    """Return those in front of enough text that they may cost something, the most so first."""
+    total = sum(sample.prompt.size for sample in samples)
+    costs = {}
+    for number, candidate in enumerate(found):
+        units = 0
+        for request, stretches in candidate.stretches.items():
+            before = sum(end for _, end in stretches[:1])
+            for segment in texts[request]:
+                if segment.place == candidate.place or candidate.role == "field":
+                    break
+                before += len(segment.text)
+            units += max(0, samples[request].prompt.size - before)
+        least = _LEAST_TOKENS * len(candidate.stretches) * BYTES_PER_TOKEN
+        if units >= max(_LEAST_SHARE * total, least):
+            costs[number] = units
+    return [found[number] for number in sorted(costs, key=lambda n: -costs[n])[: 2 * _MOST]]
 
 
 def _varying(cluster: Cluster) -> list[_Candidate]:
@@ -122,12 +160,10 @@ def _varying(cluster: Cluster) -> list[_Candidate]:
         behind = end
         if len(values) < 2:
             continue
-        kind = kind_of(list(values), before)
         candidate = _Candidate(
             place=cluster.place,
             role=cluster.role,
-            kind=kind,
-            pattern=masked(before, kind),
+            before=before,
             offset=start,
             stretches=stretches,
             values=list(values),
@@ -139,11 +175,11 @@ def _varying(cluster: Cluster) -> list[_Candidate]:
 def _whole(texts: list[list[Segment]], groups: list[list[Cluster]]) -> list[_Candidate]:
     """Return system texts that differ altogether, in front of another that does not."""
     by_next: dict[tuple[Place, Cluster], list[int]] = defaultdict(list)
-    for request, (found, own) in enumerate(zip(texts, groups, strict=True)):
-        for segment, after, group in zip(found, found[1:], own[1:], strict=False):
-            if segment.role in ("system", "developer") and after.root:
-                if len(after.text) >= _FRONT:
-                    by_next[segment.place, group].append(request)
+    for request, (found, grouped) in enumerate(zip(texts, groups, strict=True)):
+        for segment, after, group in zip(found, found[1:], grouped[1:], strict=False):
+            front = segment.role in ("system", "developer") and after.root
+            if front and len(after.text) >= _FRONT:
+                by_next[segment.place, group].append(request)
     candidates = []
     for (place, _), requests in by_next.items():
         own = {at: next(s for s in texts[at] if s.place == place) for at in requests}
@@ -155,9 +191,7 @@ def _whole(texts: list[list[Segment]], groups: list[list[Cluster]]) -> list[_Can
         candidate = _Candidate(
             place=place,
             role=own[requests[0]].role,
-            kind="text",
             pattern="the whole text",
-            offset=0,
             stretches={at: [(0, len(segment.text))] for at, segment in own.items()},
             values=values[:_VALUES],
         )
@@ -181,7 +215,7 @@ def _tools(texts: list[list[Segment]]) -> list[_Candidate]:
         kind = "order" if len(lengths) > 1 else "keys"
         candidate = merged.setdefault(
             (place, kind),
-            _Candidate(place=place, role="tools", kind=kind, pattern="", offset=0),
+            _Candidate(place=place, role="tools", kind=kind),
         )
         candidate.stretches.update((request, []) for request, _ in members)
         candidate.values += [text]
@@ -190,8 +224,6 @@ def _tools(texts: list[list[Segment]]) -> list[_Candidate]:
 
 def _sizes(raw: str) -> list[str]:
     """Return each tool in turn, the same for any order of its keys."""
-    import msgspec
-
     return [tools_text([tool]) for tool in msgspec.json.decode(raw)]
 
 
@@ -206,8 +238,6 @@ def _fields(samples: Sequence[Sample]) -> list[_Candidate]:
                 place=(name,),
                 role="field",
                 kind="field",
-                pattern="",
-                offset=0,
                 stretches={at: [] for at in given},
                 values=values[:_VALUES],
             )
@@ -290,6 +320,18 @@ class _Measure:
         for place, stretches in cuts.items():
             changes[place] = _blanked(self._texts[request][place].text, stretches)
         return changes
+
+
+def _nothing(prompts: Sequence[Prompt]) -> Search:
+    tokens = sum(round(prompt.tokens) for prompt in prompts)
+    share = _repeated(prompts) / tokens if tokens else 0.0
+    return Search(
+        requests=len(prompts),
+        tokens=tokens,
+        repeated_share=share,
+        share_if_fixed=share,
+        spoilers=(),
+    )
 
 
 def _blanked(text: str, stretches: Sequence[Stretch]) -> str:

@@ -185,7 +185,9 @@ def _spoilers(a: Analysis) -> Section:
     if search is None:
         raise ValueError("there was no text to search")
     where = (
-        "all requests" if search.requests == a.requests else f"the first {search.requests:,} requests"
+        "all requests"
+        if search.requests == a.requests
+        else f"the first {search.requests:,} requests"
     )
     if not search.spoilers:
         line = (
@@ -203,7 +205,7 @@ def _spoilers(a: Analysis) -> Section:
         after += _spoiler(number, spoiler, show_text=a.show_text)
     if len(search.spoilers) > 1:
         after.append(
-            "Each loss is what remains lost if only that one stays: they overlap, and do not add up."
+            "Each loss is what stays lost if only that one stays: they overlap, and do not add up."
         )
     return Section(title="What spoils prefixes", lines=[*lines, *after])
 
