@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Final, Literal, TypeAlias, cast
+from typing import IO, Final, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -34,6 +35,8 @@ _OUTPUT_TOKENS: Final = 256
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _SHOWN: Final = 60
+
+_T = TypeVar("_T")
 
 TraceFormat: TypeAlias = Literal["mooncake", "bodies"]
 
@@ -217,9 +220,9 @@ class _Reader:
 
     def _row(self, line: bytes) -> _Row:
         try:
-            return self._bodies.decode(line)
+            return _decoded(self._bodies, line)
         except msgspec.ValidationError:
-            body = self._bare.decode(line) if self._untimed else {}
+            body = _decoded(self._bare, line) if self._untimed else {}
             if not body or "body" in body:
                 raise
             return _Row(body=body)
@@ -239,6 +242,19 @@ class _Reader:
             raise ValueError(f"output_length={row.output_length} must be 0 or greater")
         prompt = block_prompt(row.hash_ids, block_tokens=self.block_tokens, tokens=row.input_length)
         return Request(at_s=row.timestamp / 1e3, prompt=prompt, output_tokens=row.output_length)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:  # json also takes half a surrogate pair
+        try:
+            plain = json.loads(line)
+        except ValueError:
+            raise error from None
+    return msgspec.convert(plain, decoder.type)
 
 
 def _logged(row: _Row, line: bytes, *, untimed: bool) -> Logged:

@@ -9,6 +9,7 @@ from statistics import median_low
 from typing import Final, Literal
 
 from prefixroute.core.checks import check_int, check_number
+from prefixroute.core.hashing import utf8
 from prefixroute.core.prompt import KeySource
 from prefixroute.simulator.analysis.report import Analysis, Expected, TopPrefix
 from prefixroute.simulator.analysis.segments import segments
@@ -234,6 +235,6 @@ def _prefixes(
         text = None
         if show_text and index < len(samples):
             texts = [s.text for s in segments(samples[index].body) if s.role != "tools"]
-            text = " ".join(" ".join(texts).split())[:_SHOWN]
+            text = utf8(" ".join(" ".join(texts).split())[:_SHOWN]).decode("utf-8", "replace")
         found.append(replace(prefix, text=text))
     return tuple(found)

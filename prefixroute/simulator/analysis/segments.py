@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -95,7 +96,14 @@ def _texts(place: Place, role: str, value: Json) -> Iterator[Segment]:
 
 def tools_text(tools: list[Json]) -> str:
     """Return tools as JSON, the same for any order of theirs and of their keys."""
-    return "[" + ",".join(sorted(_ordered(tool).decode() for tool in tools)) + "]"
+    return "[" + ",".join(sorted(map(_one_way, tools))) + "]"
+
+
+def _one_way(tool: Json) -> str:
+    try:
+        return _ordered(tool).decode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(tool, sort_keys=True)
 
 
 def label_of(place: Place) -> str:
