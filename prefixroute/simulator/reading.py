@@ -254,7 +254,8 @@ def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
             plain = json.loads(line)
         except ValueError:
             raise error from None
-    return msgspec.convert(plain, decoder.type)
+    found: _T = msgspec.convert(plain, decoder.type)
+    return found
 
 
 def _logged(row: _Row, line: bytes, *, untimed: bool) -> Logged:

@@ -250,7 +250,7 @@ def test_blanks_that_differ(tmp_path: Path) -> None:
 def test_a_varying_message_in_front_of_a_constant_one(tmp_path: Path) -> None:
     rng = Random(10)
     rules = prose(rng, 300)
-    bodies = [
+    bodies: list[dict[str, object]] = [
         {
             "messages": [
                 {"role": "system", "content": prose(rng, rng.randrange(4, 30))},
