@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -153,5 +154,119 @@ def analyze(
     except OSError as error:
         reason = error.strerror or str(error)
         raise typer.BadParameter(f"{log}: {reason}", param_hint="LOG") from None
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def simulate(  # noqa: PLR0913 - one parameter for each option
+    trace: Annotated[
+        str,
+        typer.Argument(
+            help="Trace file (Mooncake's or a log of request bodies, JSON lines, may be .gz or "
+            ".zst), or one to make: agents, chats, popular-prefixes, system-prompts."
+        ),
+    ],
+    *,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Rule to simulate; give one for each; default: all.")
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="How many replicas there are.")] = 8,
+    routers: Annotated[
+        str, typer.Option(help="Routers that share nothing; several numbers, by commas.")
+    ] = "1,32",
+    cache_blocks: Annotated[
+        int, typer.Option(min=0, help="Each replica's cache, blocks of the trace.")
+    ] = 4000,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Cache this many whole prompts instead: llama.cpp.")
+    ] = None,
+    prefill_tokens_per_s: Annotated[float, typer.Option(help="Of each replica.")] = 8000.0,
+    request_cost_ms: Annotated[float, typer.Option(help="Added to every prefill.")] = 20.0,
+    token_ms: Annotated[float, typer.Option(help="Time per output token.")] = 20.0,
+    chunk_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Prefill in chunks of so many tokens, between decoding steps."),
+    ] = None,
+    decode_slowdown: Annotated[
+        float, typer.Option(help="With chunks: of --token-ms, for each further request.")
+    ] = 0.02,
+    max_running: Annotated[
+        int, typer.Option(min=1, help="With chunks: most requests in a batch.")
+    ] = 256,
+    report_every: Annotated[
+        float | None, typer.Option(help="Tell routers the engines' queues every so many seconds.")
+    ] = None,
+    cache_report: Annotated[
+        str, typer.Option(help="When replies tell cached tokens: start, end or never.")
+    ] = "end",
+    no_stream: Annotated[
+        bool, typer.Option("--no-stream", help="Replies come whole: no first token is seen.")
+    ] = False,
+    replace_after: Annotated[
+        int | None, typer.Option(min=1, help="A new router after so many requests of one.")
+    ] = None,
+    leave: Annotated[
+        list[str] | None, typer.Option(help="SECOND:REPLICA, a replica that leaves.")
+    ] = None,
+    join: Annotated[
+        list[str] | None, typer.Option(help="SECOND:REPLICA, a replica that joins, empty.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Of a made trace: requests (agents: tasks) per second.")
+    ] = None,
+    duration: Annotated[float | None, typer.Option(help="Of a made trace, seconds.")] = None,
+    speed: Annotated[float, typer.Option(help="Divide all times by this.")] = 1.0,
+    block_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Size of a block; default: 512, of bodies 256.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals, the ring and ties.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: one for each core.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with table and plots here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a trace on simulated replicas, through this library's placements and others' rules.
+
+    Shows hit rates beside their bound, times to first token, and how even the load is.
+    """
+    from prefixroute.cli.simulate import Source, Wanted, run_simulate  # noqa: PLC0415
+    from prefixroute.simulator import ReplicaModel  # noqa: PLC0415
+
+    try:
+        source = Source(
+            trace=trace,
+            rate=rate,
+            duration_s=duration,
+            block_tokens=block_tokens,
+            speed=speed,
+            leave=leave or [],
+            join=join or [],
+        )
+        wanted = Wanted(
+            policies=policy or [],
+            replicas=replicas,
+            model=ReplicaModel(
+                cache_blocks=cache_blocks,
+                slots=slots,
+                prefill_tokens_per_s=prefill_tokens_per_s,
+                fixed_s=request_cost_ms / 1e3,
+                decode_s=token_ms / 1e3,
+                chunk_tokens=chunk_tokens,
+                decode_slowdown=decode_slowdown,
+                max_running=max_running,
+            ),
+            routers=routers,
+            replace_after=replace_after,
+            report_every_s=report_every,
+            cache_report=cache_report,
+            stream=not no_stream,
+            seed=seed,
+            jobs=jobs or os.cpu_count() or 1,
+        )
+        run_simulate(source, wanted, html=html, as_json=as_json)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None

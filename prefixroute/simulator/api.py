@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -11,9 +12,9 @@ from typing import Final, TypeAlias
 
 from prefixroute.core.checks import check_int
 from prefixroute.errors import ConfigurationError
-from prefixroute.simulator.cache import pooled_hit_rate
+from prefixroute.simulator.cache import hit_rate
 from prefixroute.simulator.policies import PolicyLike, policy_factory, policy_names
-from prefixroute.simulator.replica import ReplicaModel
+from prefixroute.simulator.replica import ReplicaModel, make_cache
 from prefixroute.simulator.report import PolicyResult, Simulation
 from prefixroute.simulator.run import CacheReport, Setting, run
 from prefixroute.simulator.traces import Trace
@@ -24,6 +25,12 @@ Watcher: TypeAlias = Callable[[str, int, int, int], None]
 """Told now and then: rule, routers, requests sent, requests in all."""
 
 _MODEL: Final = ReplicaModel()
+
+_Task: TypeAlias = tuple[PolicyLike, Setting]
+_Work: TypeAlias = Callable[[_Task], PolicyResult]
+
+_work: ContextVar[_Work] = ContextVar("_work")
+"""What a process of a pool does with a task; it holds the trace, which is sent there once."""
 
 
 def simulate(  # noqa: PLR0913 - the settings of a run, all with defaults
@@ -58,7 +65,7 @@ def simulate(  # noqa: PLR0913 - the settings of a run, all with defaults
         stream: Whether replies are streamed; if not, no router sees a first token.
         seed: Of the arrivals within steps, the ring, and the routers' ties.
         jobs: Processes; more than one need policies that are names or placements.
-        progress: Told now and then how far it is.
+        progress: Told now and then how far it is; with several processes, of each run's end.
 
     Raises:
         ConfigurationError: A value that cannot work, with the rule and the remedy.
@@ -66,8 +73,10 @@ def simulate(  # noqa: PLR0913 - the settings of a run, all with defaults
     models = _models(replicas, model)
     check_int("simulate", "jobs", jobs, 1)
     counts = [routers] if isinstance(routers, int) else list(routers)
+    if not counts:
+        raise ConfigurationError("simulate(routers=[]) must have at least one number of routers")
     first = Setting(
-        routers=counts[0] if counts else 1,
+        routers=counts[0],
         replace_after=replace_after,
         report_every_s=report_every_s,
         cache_report=cache_report,
@@ -84,8 +93,7 @@ def simulate(  # noqa: PLR0913 - the settings of a run, all with defaults
     if jobs == 1:
         results = [work(task, progress) for task in tasks]
     else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            results = list(pool.map(work, tasks))
+        results = _in_processes(work, tasks, jobs, progress)
     return Simulation(
         trace=trace.name,
         requests=len(trace),
@@ -93,8 +101,12 @@ def simulate(  # noqa: PLR0913 - the settings of a run, all with defaults
         prompt_tokens=trace.tokens,
         replicas=len(models),
         seed=seed,
-        pooled_hit_rate=pooled_hit_rate(spread, sum(m.cache_blocks for m in models)),
+        pooled_hit_rate=hit_rate(spread, make_cache(models, spread.block_tokens)),
         results=tuple(results),
+        block_tokens=spread.block_tokens,
+        models=tuple(models),
+        setting=first,
+        changes=spread.changes,
     )
 
 
@@ -107,14 +119,41 @@ def _models(replicas: int | Sequence[ReplicaModel], model: ReplicaModel) -> list
     return list(replicas)
 
 
+def _in_processes(
+    work: _Work, tasks: Sequence[_Task], jobs: int, watcher: Watcher | None
+) -> list[PolicyResult]:
+    """Return the results of all tasks, in their order."""
+    pool = ProcessPoolExecutor(
+        min(jobs, len(tasks)) or 1,
+        mp_context=get_context("spawn"),
+        initializer=_start,
+        initargs=(work,),
+    )
+    with pool:
+        futures = [pool.submit(_do, task) for task in tasks]
+        for future in as_completed(futures):
+            result = future.result()
+            if watcher is not None:
+                watcher(result.policy, result.routers, result.requests, result.requests)
+        return [future.result() for future in futures]
+
+
+def _start(work: _Work) -> None:
+    _work.set(work)
+
+
+def _do(task: _Task) -> PolicyResult:
+    return _work.get()(task)
+
+
 def _one(
     trace: Trace,
     models: Sequence[ReplicaModel],
-    task: tuple[PolicyLike, Setting],
+    task: _Task,
     watcher: Watcher | None = None,
 ) -> PolicyResult:
     policy, setting = task
     factory = policy_factory(policy)
     tell = None if watcher is None else partial(watcher, factory.name, setting.routers)
     outcome = run(trace, factory, models, setting, progress=tell)
-    return PolicyResult.of(factory.name, setting.routers, outcome)
+    return PolicyResult.of(factory.name, setting.routers, outcome, source=factory.source)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
-from prefixroute.simulator.cache import BlockCache
-from prefixroute.simulator.replica import Events, FifoReplica, Job, Notice, Replica, ReplicaModel
+from prefixroute.simulator.replica import (
+    Events,
+    FifoReplica,
+    Job,
+    Notice,
+    Replica,
+    ReplicaModel,
+    make_cache,
+)
 
 __all__ = ["BatchedReplica", "make_replica"]
 
@@ -49,7 +56,7 @@ class BatchedReplica:
         last: Notice,
     ) -> None:
         self._model, self._events, self._first, self._last = model, events, first, last
-        self._cache = BlockCache(model.cache_blocks, block_tokens)
+        self._cache = make_cache([model], block_tokens)
         self._queue: deque[_Entry] = deque()
         self._prefilling: list[_Entry] = []  # those whose first token ends this step
         self._decoding: list[_Entry] = []
@@ -57,8 +64,8 @@ class BatchedReplica:
 
     def submit(self, job: Job, now: float) -> None:
         """Take a request: its blocks are looked up, and held from now on."""
-        model = self._model
-        job.cached_tokens = self._cache.take(job.request.prompt, job.tokens)
+        model, request = self._model, job.request
+        job.cached_tokens = self._cache.take(request.content, job.tokens, request.output_tokens)
         uncached = job.tokens - job.cached_tokens
         job.work_s = model.fixed_s + uncached / model.prefill_tokens_per_s
         self._queue.append(_Entry(job, float(uncached)))

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Protocol
 
 from prefixroute.core.prompt import Prompt
 from prefixroute.simulator.traces import Trace
 
-__all__ = ["BlockCache", "pooled_hit_rate"]
+__all__ = ["BlockCache", "Cache", "hit_rate", "pooled_hit_rate"]
+
+
+class Cache(Protocol):
+    """What a replica remembers of prompts."""
+
+    def take(self, prompt: Prompt, tokens: int, reply_tokens: int) -> int:
+        """Return how many leading tokens of a prompt are held, and hold it from now on."""
+        ...
+
+    def clear(self) -> None:
+        """Forget everything."""
+        ...
 
 
 class BlockCache:
     """Blocks that were computed, up to a number of them.
 
     A block counts as a hit only behind the blocks before it. Of one prompt the last block is
-    evicted first, as in the engines, so that no block outlives what it continues.
+    evicted first, as in the engines, so that no block outlives what it continues. Replies are not
+    held: a trace of blocks does not say which of the next prompt's blocks they became.
 
     Args:
         max_blocks: Size of the cache, blocks.
@@ -36,12 +50,13 @@ class BlockCache:
         self._blocks.clear()
         self._used = 0
 
-    def take(self, prompt: Prompt, tokens: int) -> int:
+    def take(self, prompt: Prompt, tokens: int, reply_tokens: int = 0) -> int:  # noqa: ARG002
         """Return how many leading tokens of a prompt are held, and hold all of it from now on.
 
         Args:
             prompt: The prompt.
             tokens: Its length; the last token is always computed.
+            reply_tokens: Length of the reply, which is not held.
         """
         blocks, held = self._blocks, 0
         for block in prompt.chain:
@@ -79,10 +94,14 @@ def pooled_hit_rate(trace: Trace, cache_blocks: int) -> float:
 
     No placement on replicas that have as many blocks together can be expected to find more.
     """
-    cache = BlockCache(cache_blocks, trace.block_tokens)
+    return hit_rate(trace, BlockCache(cache_blocks, trace.block_tokens))
+
+
+def hit_rate(trace: Trace, cache: Cache) -> float:
+    """Return the share of prompt tokens found in one cache that every request goes through."""
     cached = total = 0
     for request in trace.requests:
-        tokens = round(request.prompt.tokens)
-        cached += cache.take(request.prompt, tokens)
+        prompt, tokens = request.content, request.tokens
+        cached += cache.take(prompt, tokens, request.output_tokens)
         total += tokens
     return cached / total if total else 0.0

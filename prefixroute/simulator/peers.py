@@ -85,6 +85,11 @@ class PowerOfTwo(Chooser):
     IEEE TPDS 12(10), 2001.
     """
 
+    SOURCE: Final = (
+        'rule reimplemented from Mitzenmacher, "The Power of Two Choices in Randomized Load '
+        'Balancing", IEEE TPDS 12(10), 2001'
+    )
+
     def choose(self, request: Request, now: float) -> int:  # noqa: ARG002
         """Compare two."""
         two = self.random.sample(self.members, min(2, len(self.members)))
@@ -102,11 +107,17 @@ class FirstBlock(Chooser):
     """A hash of the prompt's first block on a ring, with bounded load.
 
     The first replica from there whose load after this request is at most 1.25 times the mean; if
-    there is none, the first one.
+    there is none, the first one. As there, the mean is over this router's own requests and not
+    rounded up: a router with few of them finds nobody within the bound, and takes the first.
 
     Rule reimplemented from KubeAI's PrefixHash strategy, ``chwblGetAddr`` and ``chwblLoadOK`` in
     internal/loadbalancer/balance_chwbl.go of github.com/substratusai/kubeai.
     """
+
+    SOURCE: Final = (
+        "rule reimplemented from KubeAI's PrefixHash strategy, chwblGetAddr and chwblLoadOK in "
+        "internal/loadbalancer/balance_chwbl.go of github.com/substratusai/kubeai"
+    )
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -33,6 +33,11 @@ __all__ = [
 
 _CUT: Final = Cut()
 _BASELINES: Final = (LeastLoaded, RoundRobin, Random_)
+_UNTAUGHT: Final = (Fixed, *_BASELINES)
+"""Placements that learn nothing from replies; for them nothing is computed from these."""
+
+_OWN: Final = "prefixroute, its own placement through its own core; docs/placement.md"
+_BASELINE: Final = "prefixroute, a baseline through its own core"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +47,12 @@ class PolicyFactory:
     Args:
         name: What reports call it.
         start: Makes one router.
+        source: Where the rule comes from, for reports.
     """
 
     name: str
     start: Callable[[Setup], SimulatedRouter]
+    source: str = ""
 
 
 PolicyLike: TypeAlias = str | Placement | PolicyFactory
@@ -63,6 +70,7 @@ class CoreRouter:
     def __init__(self, placement: Placement, setup: Setup) -> None:
         self._now = 0.0
         self._seed, self._cut, self._shared = setup.seed, placement.cut, setup.shared
+        self._taught = not isinstance(placement, _UNTAUGHT)
         self._members: list[int] = list(setup.members)
         self._index = {self._id(index): index for index in setup.members}
         self.core = RouterCore(
@@ -101,8 +109,9 @@ class CoreRouter:
 
     def first_token(self, ticket: object, cached_tokens: int | None, now: float) -> None:
         """Tell the lease."""
-        self._now = now
-        cast("Lease", ticket).first_token(cached_tokens)
+        if self._taught:
+            self._now = now
+            cast("Lease", ticket).first_token(cached_tokens)
 
     def done(
         self, ticket: object, prompt_tokens: int, cached_tokens: int | None, now: float
@@ -110,7 +119,8 @@ class CoreRouter:
         """Tell the lease, and release it."""
         self._now = now
         lease = cast("Lease", ticket)
-        lease.usage(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
+        if self._taught:
+            lease.usage(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
         lease.release()
 
     def reported(self, counts: Sequence[tuple[int, int]], now: float) -> None:
@@ -141,19 +151,22 @@ def _core(placement: Placement) -> Callable[[Setup], SimulatedRouter]:
 
 
 def _factories() -> dict[str, PolicyFactory]:
-    rules: dict[str, Callable[[Setup], SimulatedRouter]] = {
-        "nested": _core(Nested()),
-        "fixed": _core(Fixed()),
-        "least-loaded": _core(LeastLoaded()),
-        "round-robin": _core(RoundRobin()),
-        "random": _core(Random_()),
-        "power-of-two": peers.PowerOfTwo,
-        "first-block": peers.FirstBlock,
-        "prefix-tree": trees.PrefixTree,
-        "prefix-queue-scores": trees.PrefixQueueScores,
-        "overlap-cost": trees.OverlapCost,
+    rules: dict[str, tuple[Callable[[Setup], SimulatedRouter], str]] = {
+        "nested": (_core(Nested()), _OWN),
+        "fixed": (_core(Fixed()), f"{_OWN}; rule reimplemented from arXiv:1608.01350"),
+        "least-loaded": (_core(LeastLoaded()), _BASELINE),
+        "round-robin": (_core(RoundRobin()), _BASELINE),
+        "random": (_core(Random_()), _BASELINE),
+        "power-of-two": (peers.PowerOfTwo, peers.PowerOfTwo.SOURCE),
+        "first-block": (peers.FirstBlock, peers.FirstBlock.SOURCE),
+        "prefix-tree": (trees.PrefixTree, trees.PrefixTree.SOURCE),
+        "prefix-queue-scores": (trees.PrefixQueueScores, trees.PrefixQueueScores.SOURCE),
+        "overlap-cost": (trees.OverlapCost, trees.OverlapCost.SOURCE),
     }
-    return {name: PolicyFactory(name=name, start=start) for name, start in rules.items()}
+    return {
+        name: PolicyFactory(name=name, start=start, source=source)
+        for name, (start, source) in rules.items()
+    }
 
 
 def policy_names() -> tuple[str, ...]:
@@ -175,4 +188,4 @@ def policy_factory(policy: PolicyLike) -> PolicyFactory:
             known = ", ".join(policy_names())
             raise ConfigurationError(f"policy {policy!r} is unknown; there are: {known}")
         return found
-    return PolicyFactory(name=repr(policy), start=_core(policy))
+    return PolicyFactory(name=repr(policy), start=_core(policy), source=_OWN)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from prefixroute.core.checks import check_int, check_number
-from prefixroute.simulator.cache import BlockCache
+from prefixroute.simulator.cache import BlockCache, Cache
+from prefixroute.simulator.slots import SlotCache
 from prefixroute.simulator.traces import Request
 
 if TYPE_CHECKING:
     from prefixroute.simulator.routers import SimulatedRouter
 
-__all__ = ["Events", "FifoReplica", "Job", "Replica", "ReplicaModel"]
+__all__ = ["Events", "FifoReplica", "Job", "Replica", "ReplicaModel", "make_cache"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class ReplicaModel:
         decode_slowdown: With ``chunk_tokens``, by how much of ``decode_s`` each further request
             in the batch lengthens a step.
         max_running: With ``chunk_tokens``, the most requests in the batch; others wait.
+        slots: If given, the cache holds this many whole prompts with their replies instead of
+            blocks, as llama.cpp's server does; see :class:`~prefixroute.simulator.slots.SlotCache`.
 
     Raises:
         ConfigurationError: A value out of its range.
@@ -43,6 +46,7 @@ class ReplicaModel:
     chunk_tokens: int | None = None
     decode_slowdown: float = 0.02
     max_running: int = 256
+    slots: int | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -50,11 +54,21 @@ class ReplicaModel:
         check_int("ReplicaModel", "max_running", self.max_running, 1)
         if self.chunk_tokens is not None:
             check_int("ReplicaModel", "chunk_tokens", self.chunk_tokens, 1)
+        if self.slots is not None:
+            check_int("ReplicaModel", "slots", self.slots, 1)
         check_number("ReplicaModel", "fixed_s", self.fixed_s)
         check_number("ReplicaModel", "decode_s", self.decode_s)
         check_number("ReplicaModel", "decode_slowdown", self.decode_slowdown)
         rate = self.prefill_tokens_per_s
         check_number("ReplicaModel", "prefill_tokens_per_s", rate, above=True)
+
+
+def make_cache(models: Sequence[ReplicaModel], block_tokens: int) -> Cache:
+    """Return an empty cache as large as those of these replicas together."""
+    slots = [model.slots for model in models if model.slots is not None]
+    if len(slots) == len(models):
+        return SlotCache(sum(slots))
+    return BlockCache(sum(model.cache_blocks for model in models), block_tokens)
 
 
 class Job:
@@ -85,7 +99,7 @@ class Job:
     ) -> None:
         self.request, self.router, self.replica = request, router, replica
         self.ticket, self.sent_s = ticket, sent_s
-        self.tokens = round(request.prompt.tokens)
+        self.tokens = request.tokens
         self.cached_tokens, self.work_s = 0, 0.0
 
 
@@ -158,14 +172,14 @@ class FifoReplica:
         last: Notice,
     ) -> None:
         self._model, self._events, self._first, self._last = model, events, first, last
-        self._cache = BlockCache(model.cache_blocks, block_tokens)
+        self._cache = make_cache([model], block_tokens)
         self._busy_until = 0.0
         self._waiting = self._running = 0
 
     def submit(self, job: Job, now: float) -> None:
         """Take a request: its blocks are looked up, and held from now on."""
-        model = self._model
-        job.cached_tokens = self._cache.take(job.request.prompt, job.tokens)
+        model, request = self._model, job.request
+        job.cached_tokens = self._cache.take(request.content, job.tokens, request.output_tokens)
         job.work_s = model.fixed_s + (job.tokens - job.cached_tokens) / model.prefill_tokens_per_s
         self._busy_until = max(now, self._busy_until) + job.work_s
         self._waiting += 1

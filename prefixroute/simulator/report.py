@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Final
 
-from prefixroute.simulator.run import Outcome
+from prefixroute.simulator.replica import ReplicaModel
+from prefixroute.simulator.run import Outcome, Setting
+from prefixroute.simulator.traces import Change
 
 __all__ = ["PolicyResult", "Simulation"]
 
@@ -33,6 +34,7 @@ class PolicyResult:
         keys_moved: Mean share of keys whose home moved at a change of the membership; ``None``:
             there was none, or the rule has no keys.
         decisions_per_s: Requests per second of real time spent in the routers.
+        source: Where the rule comes from.
         ttft_quantiles_s: The 1st to 99th percentiles, for pictures.
         load: ``(time, requests at each replica)`` over the run, for pictures.
     """
@@ -49,11 +51,12 @@ class PolicyResult:
     work_max_over_mean: float
     keys_moved: float | None
     decisions_per_s: float
+    source: str = field(repr=False)
     ttft_quantiles_s: tuple[float, ...] = field(repr=False)
     load: tuple[tuple[float, tuple[int, ...]], ...] = field(repr=False)
 
     @classmethod
-    def of(cls, policy: str, routers: int, outcome: Outcome) -> PolicyResult:
+    def of(cls, policy: str, routers: int, outcome: Outcome, *, source: str = "") -> PolicyResult:
         """Return the result of a run."""
         ttft_s = sorted(outcome.ttft_s)
         count = len(ttft_s)
@@ -71,26 +74,14 @@ class PolicyResult:
             work_max_over_mean=_over_mean(outcome.work_s),
             keys_moved=sum(moved) / len(moved) if moved else None,
             decisions_per_s=count / max(1e-9, outcome.policy_s),
+            source=source,
             ttft_quantiles_s=tuple([quantile(ttft_s, q) for q in _QUANTILES]),
             load=tuple(outcome.samples),
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the figures, without those for pictures, as JSON has them."""
-        return {
-            "policy": self.policy,
-            "routers": self.routers,
-            "requests": self.requests,
-            "hit_rate": self.hit_rate,
-            "ttft_mean_s": self.ttft_mean_s,
-            "ttft_p50_s": self.ttft_p50_s,
-            "ttft_p90_s": self.ttft_p90_s,
-            "ttft_p99_s": self.ttft_p99_s,
-            "requests_max_over_mean": self.requests_max_over_mean,
-            "work_max_over_mean": self.work_max_over_mean,
-            "keys_moved": self.keys_moved,
-            "decisions_per_s": self.decisions_per_s,
-        }
+        """Return all figures, as JSON has them."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +97,10 @@ class Simulation:
         seed: Of the runs.
         pooled_hit_rate: Hit rate of one cache as large as all: what no rule is expected to pass.
         results: One for each rule and number of routers.
+        block_tokens: Size of the blocks that caches are counted in, tokens.
+        models: What the replicas were like.
+        setting: How requests came to them, with the first number of routers.
+        changes: Of the membership.
     """
 
     trace: str
@@ -116,47 +111,69 @@ class Simulation:
     seed: int
     pooled_hit_rate: float
     results: tuple[PolicyResult, ...]
+    block_tokens: int
+    models: tuple[ReplicaModel, ...] = field(repr=False)
+    setting: Setting = field(repr=False)
+    changes: tuple[Change, ...] = field(repr=False)
+
+    @property
+    def routers(self) -> tuple[int, ...]:
+        """The numbers of routers that were tried, in order."""
+        return tuple(dict.fromkeys(result.routers for result in self.results))
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the rules, in order."""
+        return tuple(dict.fromkeys(result.policy for result in self.results))
+
+    def with_routers(self, count: int) -> list[PolicyResult]:
+        """Return the results with this number of routers."""
+        return [result for result in self.results if result.routers == count]
+
+    @property
+    def keys_moved(self) -> bool:
+        """Whether there was a change of the membership that moved keys."""
+        return any(result.keys_moved is not None for result in self.results)
+
+    def of_bound(self, result: PolicyResult) -> float:
+        """Return the hit rate of a result as a share of the pooled one."""
+        return result.hit_rate / self.pooled_hit_rate if self.pooled_hit_rate else 1.0
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything but the figures for pictures, as JSON has it."""
+        """Return everything, as JSON has it."""
+        setting = asdict(self.setting)
+        setting["cache_report"] = self.setting.cache_report.value
+        del setting["routers"], setting["seed"]  # they are said for the whole
         return {
             "trace": self.trace,
             "requests": self.requests,
             "duration_s": self.duration_s,
             "prompt_tokens": self.prompt_tokens,
+            "block_tokens": self.block_tokens,
             "replicas": self.replicas,
+            "models": [asdict(model) for model in self.models],
+            "setting": setting,
+            "changes": [asdict(change) for change in self.changes],
             "seed": self.seed,
             "pooled_hit_rate": self.pooled_hit_rate,
             "results": [result.to_dict() for result in self.results],
         }
 
+    def to_html(self, *, command: str | None = None) -> str:
+        """Return one page with the table, plots and settings; it needs nothing from elsewhere.
+
+        Args:
+            command: What repeats the simulation, to be shown.
+        """
+        from prefixroute.simulator.html import page  # noqa: PLC0415 - it is built on this module
+
+        return page(self, command=command)
+
     def _repr_html_(self) -> str:
         """Return a table, for notebooks."""
-        head = "".join(f"<th>{name}</th>" for name, _ in _COLUMNS)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(show(result))}</td>" for _, show in _COLUMNS) + "</tr>"
-            for result in self.results
-        )
-        caption = (
-            f"{escape(self.trace)}: {self.requests:,} requests in {self.duration_s:,.0f} s on "
-            f"{self.replicas} replicas; hit rate of one pooled cache {self.pooled_hit_rate:.3f}"
-        )
-        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+        from prefixroute.simulator.html import notebook  # noqa: PLC0415
 
-
-_COLUMNS: Final = (
-    ("policy", lambda r: r.policy),
-    ("routers", lambda r: str(r.routers)),
-    ("hit rate", lambda r: f"{r.hit_rate:.3f}"),
-    ("TTFT mean, s", lambda r: f"{r.ttft_mean_s:.3f}"),
-    ("P50", lambda r: f"{r.ttft_p50_s:.3f}"),
-    ("P90", lambda r: f"{r.ttft_p90_s:.3f}"),
-    ("P99", lambda r: f"{r.ttft_p99_s:.3f}"),
-    ("requests, max/mean", lambda r: f"{r.requests_max_over_mean:.2f}"),
-    ("work, max/mean", lambda r: f"{r.work_max_over_mean:.2f}"),
-    ("keys moved", lambda r: "" if r.keys_moved is None else f"{r.keys_moved:.1%}"),
-    ("decisions/s", lambda r: f"{r.decisions_per_s:,.0f}"),
-)
+        return notebook(self)
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:

@@ -29,6 +29,8 @@ class Request:
         body: The request body, if the trace has bodies: placements that cut prompts their own way
             read it again.
         path: The path that the body was sent to.
+        cached_as: The prompt as the replicas' caches see it, where that is finer than what
+            placement sees; default: the same.
     """
 
     at_s: float
@@ -36,6 +38,17 @@ class Request:
     output_tokens: int
     body: Mapping[str, object] | None = field(default=None, repr=False)
     path: str | None = None
+    cached_as: Prompt | None = field(default=None, repr=False)
+
+    @property
+    def content(self) -> Prompt:
+        """The prompt as the replicas' caches see it."""
+        return self.prompt if self.cached_as is None else self.cached_as
+
+    @property
+    def tokens(self) -> int:
+        """Length of the prompt, tokens."""
+        return round(self.content.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +95,7 @@ class Trace:
     @property
     def tokens(self) -> int:
         """Prompt tokens of all requests."""
-        return sum(round(request.prompt.tokens) for request in self.requests)
+        return sum(request.tokens for request in self.requests)
 
     @classmethod
     def of(

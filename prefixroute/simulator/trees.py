@@ -24,6 +24,10 @@ class PrefixTree(Chooser):
     sgl-router/src/policies/cache_aware.rs of github.com/sgl-project/sglang.
     """
 
+    SOURCE: Final = (
+        "rule reimplemented from the cache-aware policy of SGLang's router, "
+        "sgl-router/src/policies/cache_aware.rs of github.com/sgl-project/sglang"
+    )
     MATCH: Final = 0.3
     ABSOLUTE: Final = 64
     RELATIVE: Final = 1.5
@@ -99,6 +103,10 @@ class PrefixQueueScores(Chooser):
     of each replica is an LRU of 31,250 blocks.
     """
 
+    SOURCE: Final = (
+        "rule reimplemented from llm-d's inference scheduler: prefix-cache-scorer weight 3 and "
+        "queue-scorer weight 2, https://llm-d.ai/docs/architecture/core/router/epp/scheduling"
+    )
     PREFIX: Final = 3.0
     QUEUE: Final = 2.0
     BLOCKS: Final = 31_250
@@ -178,6 +186,10 @@ class OverlapCost(Peer):
     overlap weight 1, temperature 0.
     """
 
+    SOURCE: Final = (
+        "rule reimplemented from Dynamo's KV router in its mode without KV events: "
+        "DefaultWorkerSelector in lib/llm/src/kv_router/scheduler.rs of github.com/ai-dynamo/dynamo"
+    )
     LIFE_S: Final = 120.0
 
     def __init__(self, setup: Setup) -> None:

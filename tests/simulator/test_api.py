@@ -61,8 +61,11 @@ def test_results_are_json_and_a_table_in_a_notebook() -> None:
     assert [row["policy"] for row in found["results"]] == ["nested", "random"]
     assert found["results"][0]["ttft_mean_s"] == made.results[0].ttft_mean_s
     html = made._repr_html_()
-    assert html.count("<tr>") == 3
+    assert html.count('<th scope="row">') == 3  # both, and the bound
     assert "chats" in html
+    assert found["results"][0]["source"].startswith("prefixroute")
+    assert len(found["results"][0]["load"][0][1]) == 2
+    assert found["setting"]["cache_report"] == "end"
     assert len(repr(made)) < 2000
 
 
@@ -80,13 +83,15 @@ def test_several_processes_give_the_same() -> None:
     assert figures(2) == figures(1)
 
 
-def test_progress_names_the_run() -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_names_the_run(jobs: int) -> None:
     told: list[tuple[str, int, int, int]] = []
     simulate(
         TRAFFIC,
         policies=["random"],
         replicas=2,
         routers=(2,),
+        jobs=jobs,
         progress=lambda *at: told.append(at),
     )
     assert told[-1] == ("random", 2, len(TRAFFIC), len(TRAFFIC))
@@ -98,6 +103,7 @@ def test_progress_names_the_run() -> None:
         ({"replicas": 0}, "replicas"),
         ({"replicas": []}, "replicas"),
         ({"routers": [1, 0]}, "routers"),
+        ({"routers": []}, "routers"),
         ({"policies": ["none"]}, "unknown"),
         ({"jobs": 0}, "jobs"),
         ({"report_every_s": -1.0}, "report_every_s"),

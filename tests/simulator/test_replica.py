@@ -147,6 +147,7 @@ def test_replies_of_no_tokens_end_with_their_prefill() -> None:
         {"fixed_s": -1.0},
         {"decode_s": math.nan},
         {"chunk_tokens": 0},
+        {"slots": 0},
         {"max_running": 0},
         {"decode_slowdown": -0.1},
     ],
