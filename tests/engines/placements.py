@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from openai import OpenAI
 
 from prefixroute import Endpoint, Fixed, Nested, Placement, Random, RoundRobin, Router
-from tests.engines.chat import openai_chat
+from tests.engines.chat import Message, Reply, openai_chat
 from tests.engines.llama import LlamaReplicas
 from tests.engines.workload import WorkloadResult, WorkloadSpec, run_workload
 
@@ -25,6 +26,10 @@ def endpoint_of(extensions: Mapping[str, Any]) -> str:
     return str(extensions["prefixroute"].endpoint.id)
 
 
+Watch = Callable[[float, Sequence[Message], Reply], None]
+"""Told of each request: when it was sent (monotonic seconds), its messages, what it came to."""
+
+
 def named_endpoints(urls: Iterable[str]) -> list[Endpoint]:
     """Endpoints "replica-0", "replica-1" and so on.
 
@@ -34,7 +39,11 @@ def named_endpoints(urls: Iterable[str]) -> list[Endpoint]:
 
 
 def run_placement(
-    replicas: LlamaReplicas, placement: Placement, spec: WorkloadSpec
+    replicas: LlamaReplicas,
+    placement: Placement,
+    spec: WorkloadSpec,
+    *,
+    watch: Watch | None = None,
 ) -> WorkloadResult:
     """Sends the workload through a new router; the caches are empty before."""
     replicas.clear()
@@ -43,8 +52,14 @@ def run_placement(
         OpenAI(api_key="-") as plain,
         router.wrap(plain) as client,
     ):
-        result = run_workload(
-            lambda messages: openai_chat(client, messages, endpoint_of=endpoint_of), spec
-        )
+
+        def send(messages: Sequence[Message]) -> Reply:
+            began = time.monotonic()
+            reply = openai_chat(client, messages, endpoint_of=endpoint_of)
+            if watch is not None:
+                watch(began, messages, reply)
+            return reply
+
+        result = run_workload(send, spec)
         assert router.stats().in_flight == 0
         return result
