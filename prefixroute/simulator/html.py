@@ -86,7 +86,8 @@ def _reading(simulation: Simulation) -> str:
     return (
         '<p class="soft">Hit rate: share of the prompt tokens that were found in a cache. Bound: '
         "what one cache as large as all together would find. TTFT: time to first token. Max/mean: "
-        f"the busiest replica against the mean.{moved} Bold: the lowest mean TTFT.</p>"
+        f"the busiest replica against the mean.{moved} Decisions/s: per second of CPU time. "
+        "Bold: the lowest mean TTFT.</p>"
     )
 
 

@@ -33,7 +33,7 @@ class PolicyResult:
         work_max_over_mean: Most prefill of a replica, over the mean.
         keys_moved: Mean share of keys whose home moved at a change of the membership; ``None``:
             there was none, or the rule has no keys.
-        decisions_per_s: Requests per second of real time spent in the routers.
+        decisions_per_s: Requests per second of CPU time spent in the routers.
         source: Where the rule comes from.
         ttft_quantiles_s: The 1st to 99th percentiles, for pictures.
         load: ``(time, requests at each replica)`` over the run, for pictures.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from time import perf_counter
+from time import thread_time
 from typing import Final, TypeAlias
 
 from prefixroute.core.checks import check_int, check_number
@@ -90,7 +90,7 @@ class Outcome:
         work_s: Prefill of each replica, seconds.
         samples: ``(time, requests at each replica)``.
         moved: Share of keys whose home moved, for each change of the membership.
-        policy_s: Real time spent in the routers, seconds.
+        policy_s: CPU time spent in the routers, seconds.
     """
 
     ttft_s: array[float]
@@ -222,10 +222,10 @@ class _Run:
         self._events.run_until(now)
 
     def _report(self, counts: Sequence[tuple[int, int]], now: float) -> None:
-        started = perf_counter()
+        started = thread_time()
         for router in self._routers:
             router.reported(counts, now)
-        self._outcome.policy_s += perf_counter() - started
+        self._outcome.policy_s += thread_time() - started
         self._next_report_s += self._setting.report_every_s or math.inf
 
     def _send(self, request: Request, now: float) -> None:
@@ -235,9 +235,9 @@ class _Run:
             self._routers[at], self._used[at] = self._new_router(), 0
         self._used[at] += 1
         router = self._routers[at]
-        started = perf_counter()
+        started = thread_time()
         replica, ticket = router.route(request, now)
-        self._outcome.policy_s += perf_counter() - started
+        self._outcome.policy_s += thread_time() - started
         job = Job(request, router, replica, ticket, now)
         self._replicas[replica].submit(job, now)
         outcome = self._outcome
@@ -253,15 +253,15 @@ class _Run:
         if not self._setting.stream:
             return
         early = self._setting.cache_report is CacheReport.START
-        started = perf_counter()
+        started = thread_time()
         job.router.first_token(job.ticket, job.cached_tokens if early else None, now)
-        self._outcome.policy_s += perf_counter() - started
+        self._outcome.policy_s += thread_time() - started
 
     def _last_token(self, job: Job, now: float) -> None:
         never = self._setting.cache_report is CacheReport.NEVER
-        started = perf_counter()
+        started = thread_time()
         job.router.done(job.ticket, job.tokens, None if never else job.cached_tokens, now)
-        self._outcome.policy_s += perf_counter() - started
+        self._outcome.policy_s += thread_time() - started
 
     # -- membership ------------------------------------------------------------
 

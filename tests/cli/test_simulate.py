@@ -104,7 +104,7 @@ def test_several_processes_give_the_same() -> None:
     arguments = ("chats", *FAST[:-2], "--policy", "nested", "--policy", "prefix-tree")
     one, two = found(*arguments, "--jobs", "1"), found(*arguments, "--jobs", "2")
     for row in (*one["results"], *two["results"]):
-        del row["decisions_per_s"]  # real time
+        del row["decisions_per_s"]  # measured
     assert one["results"] == two["results"]
 
 
