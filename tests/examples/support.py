@@ -41,7 +41,7 @@ def run(
     *,
     python: Path | str = sys.executable,
     ignored: str | None = None,
-    timeout_s: float = 50.0,
+    timeout_s: float = 150.0,
 ) -> str:
     """Run an example to its end; return what it printed.
 

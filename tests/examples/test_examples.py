@@ -13,7 +13,7 @@ import pytest
 from prefixroute.testing import FakeCluster
 from tests.examples.support import EXAMPLES, metadata, run
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(180)]  # a busy machine
 
 TESTS = Path(__file__).parent
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))

@@ -18,7 +18,7 @@ import pytest
 from prefixroute.testing import EngineModel, FakeCluster
 from tests.examples.support import EXAMPLES, environment_of
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(180)]  # a busy machine
 
 VISITORS, TURNS = 8, 3
 
