@@ -26,6 +26,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _HELD = 32
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes too long, unless ``-m`` names it: ``pytest -m nightly``."""
+    if "nightly" in config.option.markexpr:
+        return
+    left = [item for item in items if item.get_closest_marker("nightly")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
 def pytest_collection_finish() -> None:
     """Leave what is imported by now out of the collections that follow, which are many."""
     gc.collect()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import httpx
 
-from tests.engines.llama import MODEL_NAME
+from tests.engines.replica import MODEL_NAME
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from prefixroute import Router
-from tests.engines import setup
+from tests.engines import setup, vllm_setup
 from tests.engines.chat import direct_client
 from tests.engines.llama import LlamaReplicas
 from tests.engines.placements import named_endpoints
@@ -18,6 +18,8 @@ from tests.engines.placements import named_endpoints
 def _installed(request: pytest.FixtureRequest) -> None:
     if any(item.get_closest_marker("engine") for item in request.session.items):
         setup.install()
+    if any(item.get_closest_marker("nightly") for item in request.session.items):
+        vllm_setup.install()
 
 
 @pytest.fixture(scope="module")

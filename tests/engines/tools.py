@@ -71,6 +71,15 @@ def find_pip(work: Path, log: Log) -> Sequence[str]:
     )
 
 
+def find_uv() -> Sequence[str]:
+    """The command line of uv; raises SetupError if there is none."""
+    if found := shutil.which("uv"):
+        return (found,)
+    if _works([sys.executable, "-m", "uv", "--version"]):
+        return (sys.executable, "-m", "uv")
+    raise SetupError("uv is not installed: pip install uv")
+
+
 def download(pip: Sequence[str], package: str, work: Path, *, source: bool = False) -> Path:
     """Downloads the wheel of one package, or its source archive, and nothing it depends on."""
     folder = Path(tempfile.mkdtemp(prefix="download-", dir=work))

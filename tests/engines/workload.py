@@ -54,11 +54,15 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadResult:
-    """What a workload came to: its exchanges, assistant by assistant in order, and the seconds."""
+    """What a workload came to: its exchanges, assistant by assistant in order, and the seconds.
+
+    The engine finds multiples of `block_tokens` cached.
+    """
 
     spec: WorkloadSpec
     exchanges: tuple[Exchange, ...]
     wall_s: float
+    block_tokens: int = 1
 
     @property
     def prompt_tokens(self) -> int:
@@ -74,7 +78,7 @@ class WorkloadResult:
     @property
     def ceiling(self) -> float:
         """The hit rate that no placement of these requests can exceed; see `ceiling_tokens`."""
-        return ceiling_tokens(self.exchanges) / self.prompt_tokens
+        return ceiling_tokens(self.exchanges, self.block_tokens) / self.prompt_tokens
 
     @property
     def requests_per_endpoint(self) -> Mapping[str, int]:
@@ -107,7 +111,7 @@ QUICK = WorkloadSpec(turns=6)
 """For every test run: the same picture in 72 shorter requests and less than half the time."""
 
 
-def ceiling_tokens(exchanges: Sequence[Exchange]) -> int:
+def ceiling_tokens(exchanges: Sequence[Exchange], block_tokens: int = 1) -> int:
     """How many prompt tokens a perfect placement would find cached, counted from the replies.
 
     Perfect is: every assistant has a slot to itself that nothing else ever replaces, which takes no
@@ -119,6 +123,8 @@ def ceiling_tokens(exchanges: Sequence[Exchange]) -> int:
       system prompt it shares, and not its own last token, which is always computed.
     - in a later turn: the prompt before it and the reply to that, but for the reply's last token,
       which was sampled and never computed.
+
+    Of that the whole blocks, where the engine keeps no others.
 
     No longer prefix of a prompt has been computed anywhere, so no placement can do better; and for
     one conversation per assistant a placement that pins each to a slot reaches the figure exactly,
@@ -133,20 +139,23 @@ def ceiling_tokens(exchanges: Sequence[Exchange]) -> int:
             first[exchange.assistant] = reply
             total += reply.cached_tokens
         elif exchange.turn == 0:
-            total += min(first[exchange.assistant].prompt_tokens, reply.prompt_tokens) - 1
+            found = min(first[exchange.assistant].prompt_tokens, reply.prompt_tokens) - 1
+            total += found - found % block_tokens
         else:
-            total += before.prompt_tokens + before.completion_tokens - 1
+            found = before.prompt_tokens + before.completion_tokens - 1
+            total += found - found % block_tokens
         last[exchange.assistant] = reply
     return total
 
 
-def run_workload(send: Send, spec: WorkloadSpec) -> WorkloadResult:
+def run_workload(send: Send, spec: WorkloadSpec, *, block_tokens: int = 1) -> WorkloadResult:
     """Sends all of a workload's requests and returns what they came to.
 
     Args:
         send: sends one chat and returns the reply; called from `spec.concurrency` threads, for one
             assistant by one thread at a time.
         spec: which requests.
+        block_tokens: the engine finds multiples of this cached.
 
     Raises:
         Exception: what `send` raised; no further request is sent then.
@@ -167,7 +176,9 @@ def run_workload(send: Send, spec: WorkloadSpec) -> WorkloadResult:
             raise
     wall_s = time.monotonic() - began
     exchanges.sort(key=lambda exchange: (exchange.assistant, exchange.conversation, exchange.turn))
-    return WorkloadResult(spec=spec, exchanges=tuple(exchanges), wall_s=wall_s)
+    return WorkloadResult(
+        spec=spec, exchanges=tuple(exchanges), wall_s=wall_s, block_tokens=block_tokens
+    )
 
 
 class _Assistant:
