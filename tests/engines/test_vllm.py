@@ -166,13 +166,11 @@ def test_an_unknown_model_is_the_callers_mistake(client: OpenAI, router: Router)
 def test_routing_beats_random_and_comes_near_to_a_perfect_placement(
     replicas: VllmReplicas,
 ) -> None:
-    found = {}
-    for name, placement in {"random": Random(), "nested": Nested()}.items():
-        replicas.clear()
-        found[name] = run_placement(replicas, placement, QUICK)
-        print(f"{name:12} {found[name]}")
-    assert found["nested"].hit_rate >= found["random"].hit_rate + 0.15
-    assert found["nested"].hit_rate >= found["nested"].ceiling - 0.05
+    at_random = run_placement(replicas, Random(), QUICK)
+    nested = run_placement(replicas, Nested(), QUICK)
+    print(f"random {at_random}\nnested {nested}")
+    assert nested.hit_rate >= at_random.hit_rate + 0.15
+    assert nested.hit_rate >= nested.ceiling - 0.05
 
 
 def test_what_the_engine_does_not_report_is_unknown() -> None:
