@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def _vllm_versions() -> Mapping[str, str]:
 
 
 def _checkpoint() -> Path:
-    return vllm_setup.install().checkpoint
+    return vllm_setup.install(lambda line: print(line, file=sys.stderr)).checkpoint
 
 
 FLEETS: Final[Mapping[str, Fleet]] = {

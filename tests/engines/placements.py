@@ -9,6 +9,8 @@ from typing import Any
 from openai import OpenAI
 
 from prefixroute import Endpoint, Fixed, Nested, Placement, Random, RoundRobin, Router
+from prefixroute.core.events import Observer
+from prefixroute.tokenizers import Tokenizer
 from tests.engines.chat import Message, Reply, openai_chat
 from tests.engines.replica import Replica, Replicas
 from tests.engines.workload import WorkloadResult, WorkloadSpec, run_workload
@@ -43,12 +45,30 @@ def run_placement(
     placement: Placement,
     spec: WorkloadSpec,
     *,
+    tokenizer: Tokenizer | None = None,
+    peers: int | None = None,
+    observers: Sequence[Observer] = (),
     watch: Watch | None = None,
 ) -> WorkloadResult:
-    """Sends the workload through a new router; the caches are empty before."""
+    """Sends the workload through a new router; the caches are empty before.
+
+    Args:
+        replicas: they run.
+        placement: of the router.
+        spec: the chats.
+        tokenizer, peers, observers: of the router.
+        watch: is told of each request.
+    """
     replicas.clear()
     with (
-        Router(named_endpoints(replicas.urls), placement=placement, seed=spec.seed) as router,
+        Router(
+            named_endpoints(replicas.urls),
+            placement=placement,
+            seed=spec.seed,
+            tokenizer=tokenizer,
+            peers=peers,
+            observers=observers,
+        ) as router,
         OpenAI(api_key="-") as plain,
         router.wrap(plain) as client,
     ):
