@@ -21,8 +21,15 @@ from typing import Any
 
 def make_router(config: dict[str, Any]) -> Any:
     """Make a Router that knows the replicas as deployments of one model, by their names."""
+    import httpx2  # noqa: PLC0415 - beside litellm
     import litellm  # noqa: PLC0415 - reads its settings when it is imported
 
+    # llama-server closes a connection after each stream, against its own Keep-Alive header, and a
+    # request that follows at once would be lost on it. prefixroute sends such a one again.
+    litellm.disable_aiohttp_transport = True
+    litellm.aclient_session = httpx2.AsyncClient(
+        limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False
+    )
     random.seed(config["seed"])  # the draws of simple-shuffle
     return litellm.Router(
         model_list=[
@@ -37,7 +44,6 @@ def make_router(config: dict[str, Any]) -> Any:
             }
             for name, url in config["endpoints"].items()
         ],
-        num_retries=0,
         optional_pre_call_checks=config["checks"] or None,
     )
 

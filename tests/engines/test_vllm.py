@@ -96,8 +96,10 @@ def test_hidden_usage_is_learned(replicas: VllmReplicas) -> None:
 def test_without_usage_a_stream_tells_nothing(client: OpenAI, router: Router) -> None:
     for _ in range(2):
         list(chat(client, stream=True))
-    assert router.stats().requests == 2
-    assert router.stats().hit_rate is None
+    stats = router.stats()
+    assert stats.requests == 2
+    assert stats.hit_rate is None
+    assert "inject_usage" in stats.advice[0]
 
 
 def metric(http: httpx.Client, name: str) -> float:
@@ -186,3 +188,4 @@ def test_what_the_engine_does_not_report_is_unknown() -> None:
         stats = router.stats()
     assert stats.requests == 2
     assert (stats.prompt_tokens, stats.cached_tokens, stats.hit_rate) == (0, 0, None)
+    assert "--enable-prompt-tokens-details" in stats.advice[0]

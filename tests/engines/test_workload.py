@@ -13,7 +13,7 @@ from tests.engines.workload import WorkloadSpec, run_workload
 SPEC = WorkloadSpec(assistants=5, turns=4, concurrency=3)
 
 
-def one_token_a_word(slots: int) -> Send:
+def one_token_a_word(slots: int, block: int = 1) -> Send:
     """An engine that remembers the last prompts, a word being a token, and one word of reply."""
     lock = threading.Lock()
     remembered: list[list[str]] = []
@@ -29,7 +29,7 @@ def one_token_a_word(slots: int) -> Send:
             remembered.append([*words, "<assistant>"])
             del remembered[:-slots]
         return Reply(
-            cached_tokens=found,
+            cached_tokens=found - found % block,
             prompt_tokens=len(words),
             completion_tokens=2,  # the role, which is computed, and the last word, which is not
             ttft_s=0.01 * len(words),
@@ -49,6 +49,13 @@ def shared(one: list[str], other: list[str]) -> int:
 def test_a_slot_for_each_assistant_reaches_the_ceiling() -> None:
     result = run_workload(one_token_a_word(slots=SPEC.assistants), SPEC)
     assert result.hit_rate == pytest.approx(result.ceiling)
+
+
+def test_the_ceiling_of_an_engine_with_blocks_counts_whole_ones() -> None:
+    result = run_workload(one_token_a_word(slots=SPEC.assistants, block=16), SPEC, block_tokens=16)
+    assert result.hit_rate == pytest.approx(result.ceiling)
+    exact = run_workload(one_token_a_word(slots=SPEC.assistants), SPEC)
+    assert result.ceiling < exact.ceiling
 
 
 def test_too_few_slots_stay_below_the_ceiling() -> None:
