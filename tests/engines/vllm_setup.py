@@ -89,7 +89,7 @@ def _recipe() -> dict[str, object]:
         "torch": TORCH,
         "as_of": AS_OF,
         "model": [setup.MODEL, *CONVERTER],
-        "python": [sys.executable, *sys.version_info[:3]],
+        "python": [sys.base_prefix, *sys.version_info[:3]],
     }
 
 
