@@ -168,9 +168,10 @@ def run_simulate(source: Source, wanted: Wanted, *, html: Path | None, as_json: 
         raise ConfigurationError(
             f"--html {str(html)!r} must be in a folder that exists: make it first"
         )
-    _counts(wanted.routers), _cache_report(wanted.cache_report)  # before the trace is read
+    counts = _counts(wanted.routers)  # what is wrong is said before the trace is read
+    _cache_report(wanted.cache_report)
     trace = source.load(wanted.seed)
-    runs = len(wanted.policies or policy_names()) * len(_counts(wanted.routers))
+    runs = len(wanted.policies or policy_names()) * len(counts)
     with _progress(runs, len(trace), whole_runs=wanted.jobs > 1) as tell:
         simulation = wanted.run(trace, tell)
     command = shlex.join(["prefixroute", *sys.argv[1:]])

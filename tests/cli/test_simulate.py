@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from prefixroute.cli.app import app
 from prefixroute.simulator import policy_names
