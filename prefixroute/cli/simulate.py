@@ -31,6 +31,7 @@ from prefixroute.simulator import (
     simulate,
     system_prompts,
 )
+from prefixroute.simulator.plots import routers_text, seconds
 
 __all__ = ["GENERATORS", "Source", "Wanted", "run_simulate"]
 
@@ -181,8 +182,10 @@ def run_simulate(source: Source, wanted: Wanted, *, html: Path | None, as_json: 
         print(json.dumps({"command": command, **simulation.to_dict()}))
         return
     console = Console(highlight=False)
-    console.print(_table(simulation))
+    for routers in simulation.routers:
+        console.print(_table(simulation, routers), "")
     console.print(
+        "TTFT in seconds, then its quantiles; requests, work: the busiest replica over the mean. "
         f"Bound: what one cache as large as all finds, {simulation.pooled_hit_rate:.1%} of the "
         f"prompt tokens. {simulation.requests:,} requests in {simulation.duration_s:,.0f} s, "
         f"{simulation.replicas} replicas."
@@ -254,18 +257,17 @@ def _progress(runs: int, requests: int, *, whole_runs: bool) -> Iterator[_Tell |
         yield tell
 
 
-def _table(simulation: Simulation) -> Table:
+def _table(simulation: Simulation, routers: int) -> Table:
+    """Return the results with one number of routers, narrow enough for 80 columns."""
     moved = simulation.keys_moved
-    table = Table(title=f"{simulation.trace} on {simulation.replicas} simulated replicas")
-    table.add_column("policy")
-    names = ["routers", "hit rate", "of bound", "TTFT s", "P50", "P90", "P99", "requests", "work"]
-    for name in [*names, *(["keys moved"] if moved else []), "decisions/s"]:
-        table.add_column(name, justify="right")
-    for count in simulation.routers:
-        for result in simulation.with_routers(count):
-            table.add_row(*_cells(simulation, result, moved=moved))
-        table.add_section()
-    table.caption = "requests, work: the busiest replica over the mean"
+    title = f"{simulation.trace}, {routers_text(routers)}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("\npolicy", no_wrap=True)
+    names = ["hit\nrate", "of\nbound", "TTFT\nmean", "\nP50", "\nP90", "\nP99"]
+    for name in [*names, "re-\nquests", "\nwork", *(["keys\nmoved"] if moved else [])]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in simulation.with_routers(routers):
+        table.add_row(*_cells(simulation, result, moved=moved))
     return table
 
 
@@ -274,12 +276,10 @@ def _cells(simulation: Simulation, result: PolicyResult, *, moved: bool) -> list
     keys = "" if result.keys_moved is None else f"{result.keys_moved:.1%}"
     return [
         result.policy,
-        str(result.routers),
         f"{result.hit_rate:.1%}",
         f"{simulation.of_bound(result):.0%}",
-        *(f"{value:.3f}" for value in times),
+        *(seconds(value) for value in times),
         f"{result.requests_max_over_mean:.2f}",
         f"{result.work_max_over_mean:.2f}",
         *([keys] if moved else []),
-        f"{result.decisions_per_s:,.0f}",
     ]
