@@ -4,8 +4,9 @@ A driver runs it::
 
     exchange = Exchange(core, prompt, failover, digest=...)
     script = exchange.run()
-    step = next(script)            # Send, Keep, Wait or WaitForCapacity
-    step = script.send(outcome)    # Responded or Failed for a Send, Responded for a Keep, or None
+    step = next(script)            # Send, Race, Keep, Wait or WaitForCapacity
+    step = script.send(outcome)    # Responded or Failed for a Send, Raced for a Race,
+                                   # Responded for a Keep, or None
     StopIteration.value            # an Answer
 
 and calls :meth:`Exchange.stop` if it is cancelled, or raises, on the way. The sync and the async
@@ -14,10 +15,10 @@ driver in ``transports`` are a few lines each; whatever is decided is decided he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from prefixroute.core.decision import Decision
+from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.failover import Failover, Rounds
 from prefixroute.core.lease import Lease
 from prefixroute.core.prompt import Prompt
@@ -27,6 +28,8 @@ from prefixroute.core.steps import (
     Failure,
     Keep,
     Outcome,
+    Race,
+    Raced,
     Responded,
     Script,
     Send,
@@ -44,8 +47,12 @@ __all__ = ["Exchange"]
 
 R = TypeVar("R")
 
+_Ended: TypeAlias = tuple[Lease, Responded[R] | Failed]
+
 _SERVER_ERROR: Final = 500
 _NOT_FOUND: Final = 404
+_FAIR_SHARE: Final = 0.5
+"""Of the deadline: an attempt that was cut to less says nothing about its endpoint."""
 
 
 class Exchange(Generic[R]):
@@ -83,8 +90,10 @@ class Exchange(Generic[R]):
         self._last: Responded[R] | None = None  # refusal that is kept
         self._decision: Decision | None = None  # of that one
         self._last_error: Exception | None = None
-        self._rounds = Rounds(failover, core.now(), once=once)
-        self._open: Lease | None = None
+        started = core.now()
+        self._rounds = Rounds(failover, started, once=once)
+        self._until = None if failover.deadline_s is None else started + failover.deadline_s
+        self._open: dict[Lease, float | None] = {}  # with the time that each was given, seconds
         self._waiter: Waiter | None = None
 
     def run(self) -> Script[R]:
@@ -115,102 +124,185 @@ class Exchange(Generic[R]):
         released with the lease itself.
         """
         waiter, self._waiter = self._waiter, None
-        lease, self._open = self._open, None
-        if waiter is not None:
-            lease = self._core.unqueue(waiter)
-        if lease is not None:
-            lease.abandon()
+        granted = self._core.unqueue(waiter) if waiter is not None else None
+        if granted is not None:
+            granted.abandon()
+        while self._open:
+            self._open.popitem()[0].abandon()
+
+    def _left_s(self) -> float | None:
+        """Return what the deadline leaves, seconds; ``None``: there is none."""
+        return None if self._until is None else max(0.0, self._until - self._core.now())
 
     # -- where to ----------------------------------------------------------------
 
     def _lease(self) -> Generator[Step[R], Outcome[R], Lease | None]:
         tried = frozenset(self._tried)
         try:
-            self._open = self._core.lease(self._prompt, exclude=tried, began=self._began)
+            return self._core.lease(self._prompt, exclude=tried, began=self._began)
         except Saturated:
             self._waiter = self._core.queue(self._prompt, exclude=tried)
             if self._waiter is None:  # nobody is left to wait for
                 return None
-            yield WaitForCapacity(self._waiter, self._failover.queue_timeout_s)
-            self._open = self._core.unqueue(self._waiter)
-            self._waiter = None
-        return self._open
+        patience_s, left_s = self._failover.queue_timeout_s, self._left_s()
+        yield WaitForCapacity(
+            self._waiter, patience_s if left_s is None else min(patience_s, left_s)
+        )
+        lease = self._core.unqueue(self._waiter)
+        self._waiter = None
+        if lease is not None and self._left_s() == 0.0:
+            lease.abandon()
+            return None
+        return lease
 
     def _may_go_on(self) -> bool:
         most = min(self._failover.max_attempts, len(self._core.endpoints))
-        return not self._once and len(self._tried) < most and self._core.may_retry()
+        possible = not self._once and len(self._tried) < most and self._left_s() != 0.0
+        return possible and self._core.may_retry()
 
     def _next_round(self) -> Generator[Step[R], Outcome[R], bool]:
         """Wait as the user's strategies say and start over; ``False``: they say stop."""
-        if not (self._rounds.may_follow and self._core.may_retry()):
+        if self._left_s() == 0.0 or not (self._rounds.may_follow and self._core.may_retry()):
             return False
         last = self._last
         asked_s = None if last is None else last.retry_after_s
-        wait_s = self._rounds.next_in_s(self._core.now(), self._last_error, asked_s)
+        now, left_s = self._core.now(), self._left_s()
+        wait_s = self._rounds.next_in_s(now, self._last_error, asked_s, left_s)
         if wait_s is None:
             return False
         yield Wait(wait_s)
         self._tried.clear()
         return True
 
-    # -- one attempt ---------------------------------------------------------------
+    # -- one attempt, or two of which one is late -------------------------------------
 
     def _attempt(self, lease: Lease) -> Generator[Step[R], Outcome[R], Answer[R] | None]:
-        """Send once; return the answer, or ``None`` to try elsewhere."""
-        outcome = yield Send(lease)
-        stale = isinstance(outcome, Failed) and outcome.failure is Failure.STALE
-        if stale and self._resendable:
-            outcome = yield Send(lease)  # the peer had closed an idle connection: not its fault
-            stale = False
+        """Send; return the answer, or ``None`` to try elsewhere."""
+        ended = yield from self._send(lease)
+        again = len(ended) == 1 and self._resendable and _is_stale(ended[0][1])
+        if again:
+            ended = yield from self._send(lease)  # the peer had closed an idle connection
         self._tried.add(lease.endpoint.id)
+        for loser in self._open.keys() - {one for one, _ in ended}:
+            del self._open[loser]
+            loser.abandon()
+        for beaten, outcome in ended[:-1]:
+            yield from self._beaten(beaten, outcome)
+        last, outcome = ended[-1]
         if isinstance(outcome, Responded):
-            return (yield from self._responded(lease, outcome))
-        if outcome is not None:
-            self._failed(lease, outcome, stale=stale)
+            return (yield from self._responded(last, outcome))
+        self._failed(last, outcome, stale=_is_stale(outcome) and not again)
         return None
+
+    def _send(self, lease: Lease) -> Generator[Step[R], Outcome[R], Sequence[_Ended[R]]]:
+        """Send once, and elsewhere too if the answer is late; return which attempts ended how."""
+        first, after_s = self._sending(lease), self._failover.hedge_after_s
+        if after_s is None or self._once:
+            outcome = yield first
+        else:
+            outcome = yield Race(first, after_s, self._second, self._answers)
+        if isinstance(outcome, Raced):
+            return outcome.ended
+        if outcome is None:
+            raise TypeError("a Send needs an outcome")
+        return ((lease, outcome),)
+
+    def _sending(self, lease: Lease) -> Send:
+        self._open[lease] = left_s = self._left_s()
+        return Send(lease, left_s)
+
+    def _second(self) -> Send | None:
+        """Return the attempt that a late answer calls for; ``None``: there is nobody to ask."""
+        self._tried.update(lease.endpoint.id for lease in self._open)
+        if not self._may_go_on():
+            return None
+        try:
+            lease = self._core.lease(self._prompt, exclude=frozenset(self._tried))
+        except Saturated:
+            return None
+        if lease.decision.reason is Reason.PANIC:
+            lease.abandon()  # one that is late is better than one that is ejected
+            return None
+        self._tried.add(lease.endpoint.id)
+        return self._sending(lease)
+
+    def _answers(self, outcome: Responded[R] | Failed) -> bool:
+        return isinstance(outcome, Responded) and not self._is_refusal(outcome.status)
+
+    # -- what came of it ---------------------------------------------------------------
+
+    def _is_missing(self, status: int) -> bool:
+        """Return whether another endpoint may have what this one has not: the pinned response."""
+        return status == _NOT_FOUND and self._prompt.pin is not None
+
+    def _is_refusal(self, status: int) -> bool:
+        return self._is_missing(status) or status in self._failover.statuses
+
+    def _count(self, lease: Lease, outcome: Responded[R]) -> None:
+        """Tell the lease what its endpoint answered."""
+        status = outcome.status
+        failed = status >= _SERVER_ERROR or status in self._failover.statuses
+        if failed and not self._is_missing(status):
+            digest = self._digest() if status == _SERVER_ERROR else None
+            lease.failed(status=status, retry_after_s=outcome.retry_after_s, digest=digest)
 
     def _responded(
         self, lease: Lease, outcome: Responded[R]
     ) -> Generator[Step[R], Outcome[R], Answer[R] | None]:
-        status = outcome.status
-        elsewhere = status in self._failover.statuses
-        if status == _NOT_FOUND and self._prompt.pin is not None:
-            elsewhere = True  # another process may have asked another endpoint for that response
-        elif status >= _SERVER_ERROR or elsewhere:
-            digest = self._digest() if status == _SERVER_ERROR else None
-            lease.failed(status=status, retry_after_s=outcome.retry_after_s, digest=digest)
+        self._count(lease, outcome)
+        elsewhere = self._is_refusal(outcome.status)
         if elsewhere:
             self._going_on = self._may_go_on()
-            elsewhere = self._going_on or (status != _NOT_FOUND and self._rounds.may_follow)
+            may_wait = outcome.status != _NOT_FOUND and self._rounds.may_follow
+            elsewhere = self._going_on or may_wait
         if not elsewhere:
-            self._open = None  # released when the response ends
+            del self._open[lease]  # released when the response ends
             return Answer(outcome.response, lease, lease.decision, waited=self._rounds.count > 0)
-        self._attempts.append((lease.endpoint.id, status))
-        kept = yield Keep(outcome)
+        yield from self._keep(lease, outcome)
+        return None
+
+    def _beaten(
+        self, lease: Lease, outcome: Responded[R] | Failed
+    ) -> Generator[Step[R], Outcome[R], None]:
+        """Note what ended, without an answer, before the other attempt of a race did."""
+        if isinstance(outcome, Responded):
+            self._count(lease, outcome)
+            yield from self._keep(lease, outcome)
+        else:
+            self._note(lease, outcome, stale=_is_stale(outcome))
+
+    def _keep(self, lease: Lease, outcome: Responded[R]) -> Generator[Step[R], Outcome[R], None]:
+        """Keep a refusal: it is the answer if nobody gives a better one."""
+        self._attempts.append((lease.endpoint.id, outcome.status))
+        kept = yield Keep(outcome, self._left_s())
         if isinstance(kept, Responded):
             self._last, self._decision = kept, lease.decision
-        self._open = None
+        del self._open[lease]
         lease.release()
-        return None
 
     def _failed(self, lease: Lease, outcome: Failed, *, stale: bool) -> None:
         """Note a failure; raise what must not be tried elsewhere."""
-        error, failure = outcome.error, outcome.failure
-        if failure is Failure.NOT_OURS:
-            self._open = None
-            lease.abandon()
-            raise error
-        self._attempts.append((lease.endpoint.id, error))
-        self._last_error = error
-        self._open = None
-        if stale:
+        self._note(lease, outcome, stale=stale)
+        if outcome.failure is Failure.NOT_OURS:
+            raise outcome.error
+        if outcome.failure is not Failure.NOT_CONNECTED and not self._failover.replay_sent:
+            raise self._with_attempts(outcome.error)
+        self._going_on = self._may_go_on()
+
+    def _note(self, lease: Lease, outcome: Failed, *, stale: bool) -> None:
+        """End the lease of an attempt that failed."""
+        given_s, deadline_s = self._open.pop(lease), self._failover.deadline_s
+        neutral = stale or outcome.failure is Failure.NOT_OURS
+        if outcome.cut and given_s is not None and deadline_s is not None:
+            neutral = neutral or given_s < _FAIR_SHARE * deadline_s
+        if outcome.failure is not Failure.NOT_OURS:
+            self._attempts.append((lease.endpoint.id, outcome.error))
+            self._last_error = outcome.error
+        if neutral:
             lease.abandon()
         else:
-            lease.failed(error)
+            lease.failed(outcome.error)
             lease.release()
-        if failure is not Failure.NOT_CONNECTED and not self._failover.replay_sent:
-            raise self._with_attempts(error)
-        self._going_on = self._may_go_on()
 
     # -- the end -------------------------------------------------------------------
 
@@ -228,3 +320,7 @@ class Exchange(Generic[R]):
         attempts.__cause__ = None if isinstance(cause, AttemptsFailed) else cause
         error.__cause__ = attempts
         return error
+
+
+def _is_stale(outcome: Responded[R] | Failed) -> bool:
+    return isinstance(outcome, Failed) and outcome.failure is Failure.STALE

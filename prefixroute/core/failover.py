@@ -29,6 +29,12 @@ class Failover:
         statuses: Statuses that send a call to the next candidate.
         replay_sent: Also try elsewhere what may have reached an endpoint already: a generation may
             then run, and be paid for, twice.
+        hedge_after_s: When the first byte of an answer is this late, seconds, another endpoint is
+            asked too; the first to answer wins and the other is cancelled. Needs ``replay_sent``.
+            ``None``: never.
+        deadline_s: How long a call may take until the headers of its answer, seconds: its
+            attempts, its waits and its time in the queue together. Attempts are cut to it, and
+            none begins after it. ``None``: as long as its attempts take.
         stop: A tenacity stop strategy for further rounds over the candidates, asked after each
             round; ``None``: one round.
         wait: A tenacity wait strategy between rounds; ``None``: no wait beyond Retry-After.
@@ -44,6 +50,8 @@ class Failover:
     max_attempts: int = 3
     statuses: Collection[int] = field(default=DEFAULT_STATUSES)
     replay_sent: bool = False
+    hedge_after_s: float | None = None
+    deadline_s: float | None = None
     stop: Callable[[RetryCallState], bool] | None = None
     wait: Callable[[RetryCallState], float] | None = None
     queue_timeout_s: float = 60.0
@@ -65,6 +73,18 @@ class Failover:
                 )
         if type(self.replay_sent) is not bool:
             raise refusal("Failover", "replay_sent", self.replay_sent, "True or False")
+        for name in ("hedge_after_s", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None:
+                hint = "seconds, or None for none"
+                value = check_number("Failover", name, value, above=True, hint=hint)
+                object.__setattr__(self, name, value)
+        if self.hedge_after_s is not None and not self.replay_sent:
+            rule = (
+                "None while replay_sent=False: a hedge sends a request that may be running "
+                "already once more; allow that with replay_sent=True"
+            )
+            raise refusal("Failover", "hedge_after_s", self.hedge_after_s, rule)
 
     def _checked_statuses(self) -> frozenset[int]:
         rule = "a collection of HTTP error statuses, 400-599, such as {429, 503}"
@@ -138,13 +158,21 @@ class Rounds:
         self.count = 0
         self.may_follow = not once and failover.stop is not None
 
-    def next_in_s(self, now: float, error: Exception | None, asked_s: float | None) -> float | None:
+    def next_in_s(
+        self,
+        now: float,
+        error: Exception | None,
+        asked_s: float | None,
+        left_s: float | None = None,
+    ) -> float | None:
         """Return how long to wait before the next round, seconds; ``None``: stop here.
 
         Args:
             now: Seconds.
             error: What the round ended with, for strategies that look at it.
             asked_s: What the last refusal's Retry-After asks for, seconds.
+            left_s: What the call's deadline leaves, seconds: nothing could begin after a wait that
+                takes it all, so that one is not begun. ``None``: no deadline.
         """
         from tenacity import RetryCallState  # noqa: PLC0415 - only who waits pays for it
 
@@ -161,7 +189,7 @@ class Rounds:
         seconds = failover.wait(state) if failover.wait is not None else 0.0
         seconds = max(seconds, min(_LONGEST_WAIT_S, asked_s or 0.0))
         state.upcoming_sleep = seconds
-        if failover.stop(state):
+        if failover.stop(state) or (left_s is not None and seconds >= left_s):
             return None
         self.count += 1
         return seconds

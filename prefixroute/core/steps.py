@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
@@ -17,6 +17,8 @@ __all__ = [
     "Failure",
     "Keep",
     "Outcome",
+    "Race",
+    "Raced",
     "Responded",
     "Script",
     "Send",
@@ -43,9 +45,35 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request to ``lease.endpoint``."""
+    """Send the request to ``lease.endpoint``.
+
+    ``within_s`` is the longest until the headers of the answer, seconds; ``None``: what the
+    caller's own timeouts say.
+    """
 
     lease: Lease
+    within_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Race(Generic[R]):
+    """Send as ``first`` says and, if nothing has come after ``after_s``, elsewhere too.
+
+    The first answer wins; who has not answered by then is cancelled, and holds nothing.
+
+    Attributes:
+        first: The attempt to begin with.
+        after_s: How long it runs alone, seconds.
+        second: Called once, when it is late; returns the other attempt, or ``None``: there is
+            nobody to ask.
+        answers: Tells whether an outcome ends the race. What does not (a failure, a refusal) ends
+            it only if nobody else is running.
+    """
+
+    first: Send
+    after_s: float
+    second: Callable[[], Send | None]
+    answers: Callable[[Responded[R] | Failed], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +81,11 @@ class Keep(Generic[R]):
     """Read a refusal's short body and give its connection back; answer with what has it.
 
     It may still become the answer of the call, but must hold nothing while others are tried.
+    ``within_s`` is the longest that this may take, seconds; ``None``: as the driver likes.
     """
 
     refusal: Responded[R]
+    within_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +117,21 @@ class Responded(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt ended without a response."""
+    """The attempt ended without a response.
+
+    ``cut``: by its :attr:`Send.within_s`, rather than by what the caller's timeouts allow.
+    """
 
     error: Exception
     failure: Failure
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Raced(Generic[R]):
+    """The attempts of a race that ended by themselves, in that order; the others were cancelled."""
+
+    ended: tuple[tuple[Lease, Responded[R] | Failed], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +150,6 @@ class Answer(Generic[R]):
     waited: bool = False
 
 
-Step: TypeAlias = Send | Keep[R] | Wait | WaitForCapacity
-Outcome: TypeAlias = Responded[R] | Failed | None
+Step: TypeAlias = Send | Race[R] | Keep[R] | Wait | WaitForCapacity
+Outcome: TypeAlias = Responded[R] | Failed | Raced[R] | None
 Script: TypeAlias = Generator[Step[R], Outcome[R], Answer[R]]

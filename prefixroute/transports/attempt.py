@@ -44,7 +44,7 @@ def attempt_request(library: Library, request: Any, endpoint: Endpoint) -> Any:
     )
     timeouts = request.extensions.get("timeout")
     if isinstance(timeouts, dict):
-        made.extensions["timeout"] = dict(timeouts)  # its own: see ``Call.hasten``
+        made.extensions["timeout"] = dict(timeouts)  # its own: see ``Limit`` and ``Refusal``
     if endpoint.prepare is not None:
         if isinstance(request.stream, library.module.ByteStream):
             made.read()  # a signature may cover the body

@@ -10,13 +10,13 @@ from prefixroute.core.exchange import Exchange
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore
-from prefixroute.core.steps import Answer, Failed, Responded
-from prefixroute.transports.asked import retry_after_s
+from prefixroute.core.steps import Answer, Failed, Keep, Responded, Send
+from prefixroute.transports.asked import resets_in_s, retry_after_s
 from prefixroute.transports.attempt import attempt_request, caller_location
 from prefixroute.transports.injection import asking_for_usage, hiding_types
 from prefixroute.transports.library import Library
 from prefixroute.transports.replies import Watch, stream_types
-from prefixroute.transports.wire import Wire
+from prefixroute.transports.wire import Limit, Wire
 
 __all__ = ["Attempt", "Call", "Refusal", "Reply", "is_buffered", "is_replayable"]
 
@@ -24,6 +24,8 @@ _REPLAYABLE: Final = frozenset({"ByteStream", "MultipartStream"})
 _LARGEST_BUFFERED: Final = 64 * 2**20
 _LARGEST_REFUSAL: Final = 2**20
 _READ_REFUSAL_S: Final = 5.0
+_LEAST_READ_S: Final = 0.25
+_LOAD: Final = frozenset({429, 503})
 _OF_THE_WIRE: Final = ("content-length", "content-encoding", "transfer-encoding")
 _KEPT_IDS: Final = ("/responses", "/conversations")
 
@@ -34,6 +36,7 @@ class Attempt:
 
     request: Any
     wire: Wire
+    limit: Limit | None
 
 
 @dataclass(slots=True)
@@ -90,25 +93,34 @@ class Call:
 
     # -- one attempt -----------------------------------------------------------
 
-    def attempt(self, lease: Lease) -> Attempt:
+    def attempt(self, send: Send) -> Attempt:
         """Return the request to send to the endpoint of a lease."""
-        made = attempt_request(self.library, self._sent, lease.endpoint)
-        wire = Wire(made.extensions.get("trace"))
+        made = attempt_request(self.library, self._sent, send.lease.endpoint)
+        limit = None
+        if send.within_s is not None:
+            limit = Limit(made.extensions.setdefault("timeout", {}), send.within_s)
+        wire = Wire(made.extensions.get("trace"), limit)
         made.extensions["trace"] = wire.atrace if self._asynchronous else wire.trace
-        return Attempt(made, wire)
+        return Attempt(made, wire, limit)
 
     def responded(self, response: Any, attempt: Attempt) -> Responded[Reply]:
         """Return the outcome of an attempt that was answered."""
+        if attempt.limit is not None:
+            attempt.limit.lift()
         status, asked = response.status_code, None
         if status >= 400:
             asked = retry_after_s(response.headers, self._core.wall_clock)
+        if asked is None and status in _LOAD:
+            asked = resets_in_s(response.headers, self._core.wall_clock)
         return Responded(Reply(response, attempt.request), status, asked)
 
     def failed(self, error: Exception, attempt: Attempt) -> Failed:
         """Return the outcome of an attempt that was not answered."""
-        if self.library.is_request_error(error):
+        library, limit = self.library, attempt.limit
+        if library.is_request_error(error):
             error.request = self.request  # type: ignore[attr-defined]  # not the one with a key
-        return Failed(error, self.library.failure(error, stale=attempt.wire.stale))
+        cut = limit is not None and limit.is_over and library.is_timeout(error)
+        return Failed(error, library.failure(error, stale=attempt.wire.stale), cut)
 
     # -- the answer --------------------------------------------------------------
 
@@ -193,18 +205,21 @@ class Refusal:
 
     Args:
         library: Of the reply.
-        refusal: Its body is not read yet.
+        keep: The reply; its body is not read yet.
     """
 
-    def __init__(self, library: Library, refusal: Responded[Reply]) -> None:
-        self._library, self._refusal = library, refusal
+    def __init__(self, library: Library, keep: Keep[Reply]) -> None:
+        self._library, self._refusal = library, keep.refusal
         self._chunks: list[bytes] | None = []
         self._size = 0
-        self._deadline = time.monotonic() + _READ_REFUSAL_S
-        timeouts = refusal.response.request.extensions.get("timeout")
+        within_s = _READ_REFUSAL_S
+        if keep.within_s is not None:
+            within_s = min(within_s, max(_LEAST_READ_S, keep.within_s))
+        self._deadline = time.monotonic() + within_s
+        timeouts = keep.refusal.response.request.extensions.get("timeout")
         if isinstance(timeouts, dict):
             read_s = timeouts.get("read")
-            timeouts["read"] = min(_READ_REFUSAL_S, read_s if read_s else _READ_REFUSAL_S)
+            timeouts["read"] = min(within_s, read_s if read_s else within_s)
 
     def take(self, chunk: bytes) -> bool:
         """Take the next bytes; ``False``: it is enough."""

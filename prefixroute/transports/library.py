@@ -69,6 +69,10 @@ class Library:
             return Failure.STALE
         return Failure.SENT if isinstance(error, self._sent) else Failure.NOT_OURS
 
+    def is_timeout(self, error: Exception) -> bool:
+        """Return whether an error says that time was up."""
+        return isinstance(error, self.module.TimeoutException)
+
     def is_request_error(self, error: Exception) -> bool:
         """Return whether an error carries the request that it is about."""
         return isinstance(error, self.module.RequestError)

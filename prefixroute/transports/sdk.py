@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from prefixroute.core.router import RouterCore
 from prefixroute.errors import UnsupportedClientError
+from prefixroute.transports.breaking import can_break_off
 from prefixroute.transports.library import library_or_none
 from prefixroute.transports.pools import Pools
 from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport
@@ -133,10 +134,18 @@ class _Like:
         self._client, self._pools = client, pools
 
     def handle_request(self, request: Any) -> Any:
+        return self.transport_of(request).handle_request(request)
+
+    def transport_of(self, request: Any) -> Any:
         transport = self._client._transport_for_url(request.url)  # noqa: SLF001 - knows mounts
         if can_have_twin(transport):
             transport = self._pools.sync(id(transport), partial(twin_of, transport))
-        return transport.handle_request(request)
+        return transport
+
+    def can_break_off(self) -> bool:
+        """Answer for :func:`breaking.can_break_off`: whatever the client may send through."""
+        every = (self._client._transport, *self._client._mounts.values())  # noqa: SLF001
+        return all(one is None or can_break_off(one) for one in every)
 
     def close(self) -> None:
         self._pools.close()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore
 from prefixroute.core.steps import (
     Answer,
     Failed,
     Keep,
     Outcome,
+    Race,
     Responded,
     Script,
     Send,
@@ -22,9 +23,11 @@ from prefixroute.core.steps import (
 )
 from prefixroute.errors import ConfigurationError, RouterClosedError
 from prefixroute.transports.attempt import PLACEHOLDER_HOST
-from prefixroute.transports.call import Call, Refusal, Reply, is_buffered, is_replayable
+from prefixroute.transports.breaking import can_break_off
+from prefixroute.transports.call import Attempt, Call, Refusal, Reply, is_buffered, is_replayable
 from prefixroute.transports.library import Library, library_of, library_or_none
 from prefixroute.transports.pools import Pools
+from prefixroute.transports.race import race_async, race_sync
 from prefixroute.transports.replies import close_iterator
 from prefixroute.transports.waiting import async_sleep, current_loop, wait_async, wait_sync
 
@@ -77,7 +80,19 @@ class _Handle:
                 f"with {self._method}(); for the other kind there is router.{self._other}(), and "
                 "of a client give the transport"
             )
+        if inner is not None and core.failover.hedge_after_s is not None:
+            self._check_hedging(inner)
         pools.opened(asynchronous=self._asynchronous)
+
+    def _check_hedging(self, inner: Any) -> None:
+        """Refuse an inner transport whose attempts could not be ended when they have lost."""
+        if not self._asynchronous and not can_break_off(inner):
+            raise ConfigurationError(
+                f"inner={type(inner).__module__}.{type(inner).__qualname__} must be an "
+                "HTTPTransport without HTTP/2 while Failover(hedge_after_s=...) is set: a sync "
+                "attempt that has lost can be ended only there; use an async client, give no "
+                "inner transport, or set no hedge_after_s"
+            )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._core!r}>"
@@ -142,26 +157,28 @@ class RoutedTransport(_Handle, _SyncBase):
 
     def _step(self, call: Call, inner: Any, step: Step[Reply]) -> Outcome[Reply]:
         match step:
-            case Send(lease):
-                return self._send(call, inner, lease)
-            case Keep(refusal):
-                return self._keep(call, refusal)
+            case Send():
+                return self._send(call, inner, call.attempt(step))
+            case Race():
+                send, keep = partial(self._send, call, inner), partial(self._keep, call)
+                return race_sync(step, begin=call.attempt, send=send, keep=keep, inner=inner)
+            case Keep():
+                return self._keep(call, step)
             case Wait(seconds):
                 time.sleep(seconds)
             case WaitForCapacity(waiter, seconds):
                 wait_sync(self._core, waiter, seconds)
         return None
 
-    def _send(self, call: Call, inner: Any, lease: Lease) -> Responded[Reply] | Failed:
-        attempt = call.attempt(lease)
+    def _send(self, call: Call, inner: Any, attempt: Attempt) -> Responded[Reply] | Failed:
         try:
             return call.responded(inner.handle_request(attempt.request), attempt)
         except Exception as error:  # noqa: BLE001 - sorted by what it means
             return call.failed(error, attempt)
 
-    def _keep(self, call: Call, refused: Responded[Reply]) -> Responded[Reply]:
-        refusal = Refusal(call.library, refused)
-        response = refused.response.response
+    def _keep(self, call: Call, keep: Keep[Reply]) -> Responded[Reply]:
+        refusal = Refusal(call.library, keep)
+        response = keep.refusal.response.response
         try:
             for chunk in response.stream:
                 if not refusal.take(chunk):
@@ -227,26 +244,28 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
 
     async def _step(self, call: Call, inner: Any, step: Step[Reply]) -> Outcome[Reply]:
         match step:
-            case Send(lease):
-                return await self._send(call, inner, lease)
-            case Keep(refusal):
-                return await self._keep(call, refusal)
+            case Send():
+                return await self._send(call, inner, call.attempt(step))
+            case Race():
+                send, keep = partial(self._send, call, inner), partial(self._keep, call)
+                return await race_async(step, begin=call.attempt, send=send, keep=keep)
+            case Keep():
+                return await self._keep(call, step)
             case Wait(seconds):
                 await async_sleep(seconds)
             case WaitForCapacity(waiter, seconds):
                 await wait_async(self._core, waiter, seconds)
         return None
 
-    async def _send(self, call: Call, inner: Any, lease: Lease) -> Responded[Reply] | Failed:
-        attempt = call.attempt(lease)
+    async def _send(self, call: Call, inner: Any, attempt: Attempt) -> Responded[Reply] | Failed:
         try:
             return call.responded(await inner.handle_async_request(attempt.request), attempt)
         except Exception as error:  # noqa: BLE001 - sorted by what it means
             return call.failed(error, attempt)
 
-    async def _keep(self, call: Call, refused: Responded[Reply]) -> Responded[Reply]:
-        refusal = Refusal(call.library, refused)
-        response = refused.response.response
+    async def _keep(self, call: Call, keep: Keep[Reply]) -> Responded[Reply]:
+        refusal = Refusal(call.library, keep)
+        response = keep.refusal.response.response
         chunks = aiter(response.stream)
         try:
             async for chunk in chunks:

@@ -34,6 +34,11 @@ from tests.core.support import make_router
         ({"stop": stop_after_attempt}, "a strategy of tenacity's"),
         ({"wait": 1.0}, "wait=1.0"),
         ({"replay_sent": 1}, "replay_sent=1"),
+        ({"hedge_after_s": 1.0}, "hedge_after_s=1.0.*replay_sent=True"),
+        ({"hedge_after_s": 0, "replay_sent": True}, "hedge_after_s=0.*above 0"),
+        ({"hedge_after_s": "1", "replay_sent": True}, "hedge_after_s='1'"),
+        ({"deadline_s": 0}, "deadline_s=0.*above 0"),
+        ({"deadline_s": float("inf")}, "deadline_s=inf.*None for none"),
     ],
 )
 def test_nonsense_is_refused(settings: dict[str, Any], message: str) -> None:
