@@ -32,15 +32,18 @@ class Limit:
         within_s: Seconds from now.
     """
 
-    __slots__ = ("_own", "_timeouts", "_until")
+    __slots__ = ("_lifted", "_own", "_timeouts", "_until")
 
     def __init__(self, timeouts: dict[str, float | None], within_s: float) -> None:
         self._timeouts, self._own = timeouts, dict(timeouts)
         self._until = time.monotonic() + within_s
+        self._lifted = False
         self.cut()
 
     def cut(self) -> None:
         """Let no phase that begins now last beyond the limit."""
+        if self._lifted:
+            return
         left = max(_SHORTEST_S, self._until - time.monotonic())
         for phase in _PHASES:
             own = self._own.get(phase)
@@ -48,6 +51,7 @@ class Limit:
 
     def lift(self) -> None:
         """Give the request its own timeouts again, for the body."""
+        self._lifted = True
         self._timeouts.clear()
         self._timeouts.update(self._own)
 
@@ -85,7 +89,7 @@ class Wire:
             if self.cancelled and name.endswith(".started"):
                 raise Cancelled
         if self._limit is not None and name.endswith(".started"):
-            self._limit.cut()
+            self._limit.cut()  # a limit that is lifted stays so: a body has phases of its own
 
     def trace(self, name: str, info: dict[str, Any]) -> None:
         """Serve as the trace function of a sync request."""

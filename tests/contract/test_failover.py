@@ -605,6 +605,11 @@ def test_a_further_round_may_succeed(flavour: Flavour) -> None:
         ({"retry-after-ms": "250"}, 0.25),
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
         ({"retry-after-ms": "nan", "retry-after": "9"}, 9.0),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6s"}, 6.0),
+        ({"x-ratelimit-reset-tokens": "6m0s"}, 50.0),
+        ({"x-ratelimit-reset-tokens": "6s", "retry-after": "9"}, 9.0),
+        ({"anthropic-ratelimit-requests-reset": "1970-01-12T13:46:47Z"}, 7.0),
+        ({"ratelimit-reset": "8"}, 8.0),
         ({}, 2.0),
     ],
 )
@@ -650,5 +655,23 @@ def test_case_36_a_long_wait_fails_over_and_is_never_shortened(flavour: Flavour)
         assert router.stats().endpoints[0].state is HealthState.COOLING
         now[0] = 161.0
         assert router.stats().endpoints[0].state is HealthState.HEALTHY
+
+    flavour.run(main)
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500, 502, 504])
+def test_rate_limit_headers_of_other_replies_cool_nobody(flavour: Flavour, status: int) -> None:
+    router = Router(urls(2))
+    headers = {
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "60s",
+        "retry-after": "60",
+    }
+    inner = Inner(flavour, response(flavour, status, headers=headers))
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            await client.post()
+        assert {one.state for one in router.stats().endpoints} == {HealthState.HEALTHY}
 
     flavour.run(main)

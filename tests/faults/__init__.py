@@ -1,0 +1,1 @@
+"""Every fault at every position, on real sockets."""
