@@ -174,7 +174,7 @@ def resets() -> Iterator[Case]:
 def broken_refusals() -> Iterator[Case]:
     """A refusal whose body breaks off is a refusal."""
     reply = json_reply(503, b"x" * 100)
-    for then in ("close", "reset", "junk"):
+    for then in ("close", "reset", "junk", "stall"):
         yield Case(
             name=f"503 and {then} in its body",
             plan=Plan(reply[:-50], then),

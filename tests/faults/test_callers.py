@@ -203,13 +203,41 @@ def test_a_caller_who_is_cancelled(
     flavour.run(main)
 
 
-async def cancelled(
-    flavour: Flavour, server: FaultServer, call: Callable[[], Coroutine[Any, Any, None]]
+@pytest.mark.parametrize(
+    "flavour", [one for one in FLAVOURS if not one.is_sync], ids=lambda f: f"{f.library}-{f.mode}"
+)
+def test_a_caller_who_is_cancelled_while_a_refusal_is_read(
+    flavour: Flavour, server: FaultServer
 ) -> None:
-    """Begin a call, and cancel it when the server has come to its stall."""
+    server.plans["x"] = Plan(json_reply(503, b"x" * 100, retry_after="30")[:-50], "stall")
+    router = router_of(server, "faulty", "good")
+
+    async def main() -> None:
+        async with flavour.client(router) as client:
+            await cancelled(
+                flavour,
+                server,
+                lambda: client.post(headers={"x-fault": "x"}),
+                when=lambda: first_of(router).state is HealthState.COOLING,
+            )
+            assert router.stats().in_flight == 0
+            assert busy(router) == 0
+        assert server.count("good") == 0
+
+    flavour.run(main)
+
+
+async def cancelled(
+    flavour: Flavour,
+    server: FaultServer,
+    call: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    when: Callable[[], bool] = lambda: True,
+) -> None:
+    """Begin a call, and cancel it when the server has come to its stall, and ``when`` says so."""
 
     async def until_stalled() -> None:
-        while not server.stalled.is_set():
+        while not (server.stalled.is_set() and when()):
             await flavour.sleep(0.001)
 
     if flavour.mode == "trio":
