@@ -62,6 +62,7 @@ class FaultServer:
         self.received: list[tuple[str, str]] = []  # port, x-fault
         self.stalled = threading.Event()  # a plan has come to its stall
         self.go_on = threading.Event()
+        self.replied = 0  # requests that got all they will get
         self.ports: dict[str, int] = {}
         self._refused = socket.socket()
         self._open: set[asyncio.StreamWriter] = set()
@@ -77,10 +78,17 @@ class FaultServer:
         self.received.clear()
         self.stalled.clear()
         self.go_on.clear()
+        self.replied = 0
         self.plans.clear()
 
     def count(self, port: str) -> int:
         return sum(name == port for name, _ in self.received)
+
+    def wait_until_replied(self, count: int) -> None:
+        """Wait until so many requests got all they will get."""
+        until = time.monotonic() + _WITHIN_S
+        while self.replied < count and time.monotonic() < until:
+            time.sleep(0.0005)
 
     def wait_until_left(self) -> None:
         """Wait until no client holds a connection."""
@@ -197,6 +205,7 @@ class FaultServer:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0)
+        self.replied += 1
         if plan.and_then:
             while not self.go_on.is_set():  # noqa: ASYNC110 - it is set by another thread
                 await asyncio.sleep(0.001)

@@ -14,6 +14,7 @@ __all__ = [
     "body_of",
     "busy",
     "first_of",
+    "patient",
     "read",
     "router_of",
     "timeouts",
@@ -64,6 +65,25 @@ async def read(client: Client, response: Any) -> tuple[bytes, Exception | None]:
     finally:
         await client.close_response(response)
     return b"".join(got), None
+
+
+def patient(flavour: Flavour, server: FaultServer) -> dict[str, Any]:
+    """Extensions of a request that is read only when the server has said all it will say.
+
+    So that a short read timeout notices nothing but a stall, however slow the machine is.
+    """
+    asked = 0
+
+    def trace(name: str, info: dict[str, Any]) -> None:
+        nonlocal asked
+        if name == "http11.receive_response_headers.started":
+            asked += 1
+            server.wait_until_replied(asked)
+
+    async def atrace(name: str, info: dict[str, Any]) -> None:
+        trace(name, info)
+
+    return {"trace": trace if flavour.is_sync else atrace}
 
 
 def timeouts(flavour: Flavour, read_s: float) -> Any:

@@ -13,7 +13,7 @@ from prefixroute import AttemptsFailed, ConfigurationError, Failover, HealthStat
 from tests.contract.flavours import CHAT, Flavour, urls
 from tests.faults.cases import FLAVOURS
 from tests.faults.server import FaultServer, Plan
-from tests.faults.support import body_of, busy, read, router_of, timeouts
+from tests.faults.support import body_of, busy, patient, read, router_of, timeouts
 from tests.faults.test_callers import cancelled
 from tests.faults.wire import JSON_BODY, JSON_POSITIONS, STREAM_BODY, json_reply
 
@@ -140,7 +140,8 @@ def test_both_hang_and_the_third_is_asked(flavour: Flavour, server: FaultServer)
 
     async def main() -> None:
         async with flavour.client(router, timeout=timeouts(flavour, 0.3)) as client:
-            reply = await client.post(headers=HEADERS)
+            extensions = patient(flavour, server)
+            reply = await client.post(headers=HEADERS, extensions=extensions)
             assert reply.content == JSON_BODY
             await nothing_stays(flavour, router)
         assert states(router) == [EJECTED, EJECTED, HEALTHY]

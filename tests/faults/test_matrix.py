@@ -10,7 +10,15 @@ from prefixroute import AttemptsFailed
 from tests.contract.flavours import CHAT, Flavour
 from tests.faults.cases import CASES, PLANS, Case
 from tests.faults.server import FaultServer
-from tests.faults.support import STALL_S, body_of, busy, read, router_of, timeouts
+from tests.faults.support import (
+    STALL_S,
+    body_of,
+    busy,
+    patient,
+    read,
+    router_of,
+    timeouts,
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -23,11 +31,11 @@ def test_fault(flavour: Flavour, server: FaultServer, case: Case) -> None:
     async def main() -> None:
         async with flavour.client(router, timeout=timeout) as client:
             response, body, error = None, b"", None
-            headers = {"x-fault": case.name}
+            given = {"json": body_of(streamed=case.streamed), "headers": {"x-fault": case.name}}
+            if stalls:
+                given["extensions"] = patient(flavour, server)
             try:
-                response = await client.open(
-                    CHAT, json=body_of(streamed=case.streamed), headers=headers
-                )
+                response = await client.open(CHAT, **given)
             except Exception as raised:  # noqa: BLE001 - looked at below
                 error = raised
             if response is not None:
