@@ -39,23 +39,32 @@ def test_notebook_puts_out_what_it_stores(path: Path) -> None:
     assert outputs(now) == outputs(notebook), fresh
 
 
-def figures(table: str) -> dict[tuple[str, int], dict[str, float]]:
+ROW = re.compile(
+    r'<th scope="row"><span class="key"></span>([\w-]+)</th>'
+    r'<td>.*?"figure">([\d.]+)%</span></td>(.*?)</tr>'
+)
+
+
+def figures(html: str) -> dict[tuple[str, int], dict[str, float]]:
     """The figures of a simulation's table, by rule and number of routers."""
-    head = re.findall(r"<th>(.*?)</th>", table)
-    rows = [re.findall(r"<td>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
-    named = [dict(zip(head, row, strict=False)) for row in rows]
-    return {
-        (row["policy"], int(row["routers"])): {
-            name: float(row[name]) for name in ("hit rate", "TTFT mean, s", "requests, max/mean")
-        }
-        for row in named
-    }
+    found = {}
+    for part in html.split('<th scope="rowgroup">')[1:]:
+        routers = int(part.split(" ", 1)[0])
+        for rule, rate, cells in ROW.findall(part):
+            _, mean, _, _, _, requests, *_ = re.findall(r"<td>(.*?)</td>", cells)
+            found[rule, routers] = {
+                "hit rate": float(rate) / 100,
+                "TTFT mean, s": float(mean),
+                "requests, max/mean": float(requests),
+            }
+    return found
 
 
 def test_the_text_says_what_the_tables_show() -> None:
-    tables = [text for text in outputs(stored(ROUTING)) if text.startswith("<table>")]
+    tables = [text for text in outputs(stored(ROUTING)) if "the bound</th>" in text]
     even, chats = (figures(table) for table in tables)
-    pooled = [float(re.findall(r"pooled cache ([\d.]+)", table)[0]) for table in tables]
+    bound = r"the bound</th><td>([\d.]+)%"
+    pooled = [float(re.findall(bound, table)[0]) / 100 for table in tables]
 
     def hit(rule: str, routers: int) -> float:
         return at[rule, routers]["hit rate"]
