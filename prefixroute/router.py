@@ -195,6 +195,36 @@ class Router(RouterCore):
             self, self._shared_pools(), client, base_url=self.base_url, root_url=self.root_url
         )
 
+    def ask(
+        self, endpoint: Endpoint | str, path: str, *, timeout_s: float = 5.0
+    ) -> tuple[int, bytes]:
+        """Return the status and the body of what one endpoint answers to a GET.
+
+        With the endpoint's key, through the router's own pools; it counts as no request.
+
+        Args:
+            endpoint: It, its id, or any spelling of its URL.
+            path: At its root, such as ``/metrics``; below its URL if it starts with ``/v1/``.
+            timeout_s: For each step: connecting, sending, each read.
+
+        Raises:
+            UnknownEndpointError: There is none of this id or URL.
+            httpx.TransportError: It does not answer.
+        """
+        from prefixroute.transports.asking import ask  # noqa: PLC0415 - loads httpx
+
+        asked = self._find(endpoint).endpoint
+        return ask(self._shared_pools(), asked, path, timeout_s=timeout_s)
+
+    async def aask(
+        self, endpoint: Endpoint | str, path: str, *, timeout_s: float = 5.0
+    ) -> tuple[int, bytes]:
+        """Do what :meth:`ask` does, on the running event loop."""
+        from prefixroute.transports.asking import ask_async  # noqa: PLC0415 - loads httpx
+
+        asked = self._find(endpoint).endpoint
+        return await ask_async(self._shared_pools(), asked, path, timeout_s=timeout_s)
+
     def _shared_pools(self) -> Pools:
         if self._pools is None:
             from prefixroute.transports.pools import Pools  # noqa: PLC0415 - loads httpx

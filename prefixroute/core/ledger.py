@@ -445,7 +445,8 @@ class Ledger:
     def stats(self, now: float) -> Stats:
         """Return the counts so far."""
         states = self.members.states if self.members is not None else ()
-        return Stats(endpoints=tuple([endpoint_stats(state, now) for state in states]))
+        fresh = self.queues.fresh
+        return Stats(endpoints=tuple([endpoint_stats(s, now, fresh=fresh(s, now)) for s in states]))
 
 
 def _last_resort(group: Group, available: Iterable[int]) -> list[int]:

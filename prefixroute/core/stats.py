@@ -7,7 +7,7 @@ from typing import Final
 
 from prefixroute.core.endpoint import shown_url
 from prefixroute.core.health import HealthState
-from prefixroute.core.load import EndpointState
+from prefixroute.core.load import EndpointState, EngineLoad
 
 __all__ = ["EndpointStats", "Stats"]
 
@@ -40,6 +40,7 @@ class EndpointStats:
         cached_tokens: Those of them that replies reported as cached.
         expected_cached_tokens: Those of them that placement expected to be cached.
         prefill_tokens_per_s: Learned prefill rate; ``None``: nothing learned yet.
+        load: What the engine last reported of itself; ``None``: nothing, or too long ago.
         reports: Replies that reported how many of their prompt's tokens were cached.
         unreported_cached: Replies that counted their prompt's tokens, but not the cached ones.
         unreported: Replies to prompts that counted neither.
@@ -58,6 +59,7 @@ class EndpointStats:
     cached_tokens: int
     expected_cached_tokens: float
     prefill_tokens_per_s: float | None
+    load: EngineLoad | None
     reports: int
     unreported_cached: int
     unreported: int
@@ -119,8 +121,14 @@ class Stats:
         return tuple([f"{e.id}: {e.advice}" for e in self.endpoints if e.advice is not None])
 
 
-def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
-    """Return the counts of one endpoint, taken under the router's lock."""
+def endpoint_stats(state: EndpointState, now: float, *, fresh: bool) -> EndpointStats:
+    """Return the counts of one endpoint, taken under the router's lock.
+
+    Args:
+        state: The endpoint's.
+        now: Seconds.
+        fresh: Its engine's last report may still be believed.
+    """
     return EndpointStats(
         id=state.endpoint.id,
         url=shown_url(state.endpoint.url),
@@ -135,6 +143,7 @@ def endpoint_stats(state: EndpointState, now: float) -> EndpointStats:
         cached_tokens=state.cached_tokens,
         expected_cached_tokens=state.expected_tokens,
         prefill_tokens_per_s=state.rate or None,
+        load=state.reported if fresh else None,
         reports=state.reports,
         unreported_cached=state.unreported_cached,
         unreported=state.unreported,
