@@ -145,7 +145,8 @@ def statuses() -> Iterator[Case]:
     for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 501, 502, 503, 504):
         for suffix, headers in asked.items():
             elsewhere = status in (429, 502, 503, 504)
-            blame: Blame = "counted" if status >= 500 else "none"
+            counts = status >= 500 and status != 501  # which says that it does not serve this
+            blame: Blame = "counted" if counts else "none"
             body = b'{"error":{"message":"no"}}'
             yield Case(
                 name=f"{status}{suffix}",
