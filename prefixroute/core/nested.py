@@ -145,6 +145,8 @@ class NestedPolicy(StatelessPolicy):
             allowed = [index for index in order if states[index].in_flight < limits[index]]
         overflow = not allowed
         weighed = self._weigh(ask, order, held, home if level is not None else None, level or 0)
+        if max(held.values(), default=0) <= max(homes.sure.values(), default=0):
+            self._even(weighed, ask)
         best = min(weighed, key=lambda w: w.cost if overflow or w.index in allowed else math.inf)
         return Choice(
             index=best.index,
@@ -199,6 +201,14 @@ class NestedPolicy(StatelessPolicy):
             self._price(w, ask, states[w.index], least)
         return weighed
 
+    @staticmethod
+    def _even(weighed: Sequence[_Weighed], ask: Ask) -> None:
+        """Keep own traffic even, where nobody is known to hold more than a hot prefix."""
+        uneven_s = ask.queues.uneven_s(ask.group.states)
+        if uneven_s is not None:
+            for one in weighed:
+                one.cost += uneven_s[one.index]
+
     def _price(self, weighed: _Weighed, ask: Ask, state: EndpointState, least: float) -> None:
         """Set what it costs to send the request there, seconds: its own time, and others'.
 
@@ -239,7 +249,8 @@ class NestedPolicy(StatelessPolicy):
             return
         if counted:
             self._traffic.advance(ask.now)
-            self._traffic.record(traffic_keys(prompt.chain, ask.group), ask.group.label)
+            keys, label = traffic_keys(prompt.chain, ask.group), ask.group.label
+            self._traffic.record(keys, label, prompt.lasting_blocks)
             for key, spread in choice.spreads:
                 self._traffic.set_spread(key, spread)
         self._map.add(prompt.chain, ask.group.states[choice.index].bit)

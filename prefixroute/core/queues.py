@@ -13,7 +13,7 @@ luckiest. An endpoint that is slower shows as one that keeps requests waiting.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from prefixroute.core.crowding import note_crowd
@@ -136,6 +136,20 @@ class Queues:
         if not self.foreign or self.waits.service_s <= 0.0:
             return 0.0
         return self.waits.at(state) / self.waits.service_s
+
+    def uneven_s(self, states: Sequence[EndpointState]) -> list[float] | None:
+        """Return the mean wait for others in proportion to own requests sent, for each endpoint.
+
+        Where nothing else is known of an endpoint: as others place alike, what this router sent
+        there stands for what all did. One request each is added, so that the first ones prove
+        little. ``None``: nobody else's requests are waited for.
+        """
+        mean_s, one = self.waits.mean_s, self._weight
+        if not self.foreign or mean_s <= 0.0:
+            return None
+        sent = [(state.sent + one) / state.endpoint.weight for state in states]
+        scale = mean_s * len(sent) / sum(sent)
+        return [value * scale for value in sent]
 
     def pressure(self, state: EndpointState) -> float:
         """Return own requests per second that an endpoint gets while it is busy once.
