@@ -43,7 +43,7 @@ _PRICE_KNOWN: Final = 2.0
 """The same where all that is found cached is what this router knows of: later turns come through
 it and follow the move."""
 
-_PRICE_BLIND: Final = 2.0
+_PRICE_BLIND: Final = 6.0
 """More of it per F/T of the endpoint moved to, where loads are guessed: who is busy is delayed by a
 move, and the worse the guess, the more often it was in vain."""
 
@@ -145,8 +145,6 @@ class NestedPolicy(StatelessPolicy):
             allowed = [index for index in order if states[index].in_flight < limits[index]]
         overflow = not allowed
         weighed = self._weigh(ask, order, held, home if level is not None else None, level or 0)
-        if max(held.values(), default=0) <= max(homes.sure.values(), default=0):
-            self._even(weighed, ask)
         best = min(weighed, key=lambda w: w.cost if overflow or w.index in allowed else math.inf)
         return Choice(
             index=best.index,
@@ -200,14 +198,6 @@ class NestedPolicy(StatelessPolicy):
         for w in weighed:
             self._price(w, ask, states[w.index], least)
         return weighed
-
-    @staticmethod
-    def _even(weighed: Sequence[_Weighed], ask: Ask) -> None:
-        """Keep own traffic even, where nobody is known to hold more than a hot prefix."""
-        uneven_s = ask.queues.uneven_s(ask.group.states)
-        if uneven_s is not None:
-            for one in weighed:
-                one.cost += uneven_s[one.index]
 
     def _price(self, weighed: _Weighed, ask: Ask, state: EndpointState, least: float) -> None:
         """Set what it costs to send the request there, seconds: its own time, and others'.

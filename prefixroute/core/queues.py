@@ -13,7 +13,7 @@ luckiest. An endpoint that is slower shows as one that keeps requests waiting.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from prefixroute.core.crowding import note_crowd
@@ -44,8 +44,10 @@ _RESCALE_AFTER: Final = 256.0
 _STALE_INTERVALS: Final = 3.0
 """A report is believed for this many of its intervals."""
 
-_RELAX: Final = 0.5
-"""A wait just seen relaxes to the mean with this many mean waits as its time constant."""
+_RELAX: Final = 4.0
+"""A wait just seen relaxes to the mean with this many mean waits as its time constant. A queue
+forgets slowly: the waits of an M/M/1 queue are correlated over (1 + rho) / (1 - rho)^2 services,
+which is no less than 5.8 mean waits; part of what was seen was not the queue."""
 
 _SHORTEST_WINDOW_S: Final = 30.0
 """Own load is not judged over less."""
@@ -136,20 +138,6 @@ class Queues:
         if not self.foreign or self.waits.service_s <= 0.0:
             return 0.0
         return self.waits.at(state) / self.waits.service_s
-
-    def uneven_s(self, states: Sequence[EndpointState]) -> list[float] | None:
-        """Return the mean wait for others in proportion to own requests sent, for each endpoint.
-
-        Where nothing else is known of an endpoint: as others place alike, what this router sent
-        there stands for what all did. One request each is added, so that the first ones prove
-        little. ``None``: nobody else's requests are waited for.
-        """
-        mean_s, one = self.waits.mean_s, self._weight
-        if not self.foreign or mean_s <= 0.0:
-            return None
-        sent = [(state.sent + one) / state.endpoint.weight for state in states]
-        scale = mean_s * len(sent) / sum(sent)
-        return [value * scale for value in sent]
 
     def pressure(self, state: EndpointState) -> float:
         """Return own requests per second that an endpoint gets while it is busy once.

@@ -279,21 +279,6 @@ def test_routers_of_few_requests_do_not_crowd_where_their_first_one_went() -> No
     assert max(later.values()) < 0.25 * later.total()
 
 
-def test_own_traffic_is_kept_even_under_a_hot_prefix() -> None:
-    """Others keep one waiting and nothing tells where: the hash alone would be less even."""
-    clock = FakeClock()
-    router = make_router(16, clock=clock)
-    used: Counter[str] = Counter()
-    for number in range(800):
-        lease = router.acquire(replace(blocks(1, 1, 1, number), stream=True))
-        used[lease.endpoint.id] += 1
-        clock.tick(0.1 + 0.4 * (number % 3))
-        lease.first_token(3 * 512)
-        lease.release()
-        clock.tick(1.0)
-    assert max(used.values()) <= 1.1 * 800 / 16
-
-
 def test_many_routers_keep_prefixes_together() -> None:
     """32 routers that share nothing, 8 engines, 60 documents, each asked about 20 times."""
     clock = FakeClock()

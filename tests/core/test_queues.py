@@ -422,26 +422,3 @@ def test_models_are_bounded() -> None:
     for number in range(5000):
         ratios.learn(prompt(100, f"model {number}"), 30)
     assert len(ratios._sums) <= 256
-
-
-# -- own traffic ---------------------------------------------------------------
-
-
-def test_own_traffic_stands_for_everybodys_where_others_keep_one_waiting() -> None:
-    bench = Bench(2)
-    assert bench.queues.uneven_s(bench.states) is None  # no wait was seen
-    for number in range(4):
-        loan = bench.send(int(number == 3), 8000.0, 10.0 * number)
-        bench.first(loan, 10.0 * number + 1.0 + number)
-    uneven = bench.queues.uneven_s(bench.states)
-    assert uneven is not None
-    assert sum(uneven) / 2 == pytest.approx(bench.queues.waits.mean_s)
-    assert uneven[0] == pytest.approx(2 * uneven[1], rel=0.1)  # 3 + 1 to 1 + 1
-
-
-def test_alone_own_traffic_need_not_be_even() -> None:
-    bench = Bench(2, foreign=False)
-    bench.first(bench.send(0, 8000.0, 0.0), 1.0)
-    bench.first(bench.send(0, 8000.0, 10.0), 15.0)
-    assert bench.queues.waits.mean_s > 0.0
-    assert bench.queues.uneven_s(bench.states) is None
