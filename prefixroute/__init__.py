@@ -27,6 +27,7 @@ from prefixroute.core.tokens import Tokenizer
 from prefixroute.errors import (
     AttemptsFailed,
     ConfigurationError,
+    KeyUnavailable,
     PrefixrouteError,
     RouterClosedError,
     Saturated,
@@ -50,6 +51,7 @@ __all__ = [
     "HealthPolicy",
     "HealthState",
     "KeySource",
+    "KeyUnavailable",
     "Lease",
     "LeastLoaded",
     "Nested",

@@ -8,6 +8,7 @@ handling goes on working; these are for what only prefixroute can know::
     ├── ConfigurationError (ValueError)      a value that cannot work, found at construction
     ├── UnknownEndpointError (KeyError)      no endpoint has this id or URL
     ├── UnsupportedClientError (TypeError)   a client that ``Router.wrap`` cannot copy
+    ├── KeyUnavailable                       an ``api_key`` function gave no key
     ├── TokenizerUnavailable                 a tokenizer cannot count now: never reaches a caller
     ├── Saturated                            every eligible endpoint is at its ``max_in_flight``
     └── RouterClosedError (RuntimeError)     the router was closed before this call
@@ -20,6 +21,7 @@ from collections.abc import Iterable
 __all__ = [
     "AttemptsFailed",
     "ConfigurationError",
+    "KeyUnavailable",
     "PrefixrouteError",
     "RouterClosedError",
     "Saturated",
@@ -51,6 +53,13 @@ class AttemptsFailed(PrefixrouteError):  # noqa: N818 - a list, read as the caus
 
 class ConfigurationError(PrefixrouteError, ValueError):
     """A configuration value that cannot work: names the value, the rule and the remedy."""
+
+
+class KeyUnavailable(PrefixrouteError):  # noqa: N818 - a state, which passes or stays
+    """The function that was given as an endpoint's ``api_key`` gave no key; its error is the cause.
+
+    It ends the call: another endpoint would hide that the keys cannot be had.
+    """
 
 
 class UnknownEndpointError(PrefixrouteError, KeyError):

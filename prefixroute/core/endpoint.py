@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from prefixroute.core.checks import check_number
 from prefixroute.core.hashing import digest64, utf8
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["Endpoint", "UrlParts", "normalise_url", "shown_url", "split_url"]
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Endpoint", "UrlParts", "is_secret_text", "normalise_url", "shown_url", "split_url"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -22,6 +26,8 @@ _SECRET: Final = re.compile(
     r"(?i)((?:^|[&;])[^=&;]*(?:key|token|secret|sig|pass|pwd|auth|cred|code)[^=&;]*=)([^&;]+)"
 )
 """A parameter of a query whose name says that its value is nobody's business."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 _MAX_WEIGHT: Final = 1e15
 """Bytes of memory may serve as weights; sums over all endpoints stay exact enough."""
@@ -165,10 +171,16 @@ class Endpoint:
         models: The models that it serves; ``None``: all.
         tier: Endpoints of a higher tier are used only while none of a lower one can be.
         max_in_flight: The most requests that this router keeps open there; ``None``: no limit.
-        api_key: Its own key, or a function that returns it. It replaces the caller's.
+        api_key: Its own key, which replaces the caller's, or a function that returns it. That is
+            called for every attempt, in the thread or on the event loop that sends, so it must
+            return at once. When its key is refused with 401 it is called again, and another key is
+            tried once. If it raises, the call ends with a :class:`KeyUnavailable`.
         auth_header: The header that carries the key. Default: the one that the caller used.
         headers: Sent with every request there.
         prepare: Called with the HTTP library's request just before it is sent, to sign it, say.
+        ssl_context: TLS settings of its own: whom it is trusted by, the client certificate that it
+            is shown. Default: those of the client or transport that sends. A context cannot be
+            pickled: ``dataclasses.replace(endpoint, ssl_context=...)`` adds it in each process.
 
     Raises:
         ConfigurationError: A value that cannot work; the message names value, rule and remedy.
@@ -184,6 +196,7 @@ class Endpoint:
     auth_header: str | None = field(default=None, kw_only=True)
     headers: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False, hash=False)
     prepare: Callable[..., object] | None = field(default=None, kw_only=True, repr=False)
+    ssl_context: ssl.SSLContext | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         """Normalise and check every field."""
@@ -202,8 +215,15 @@ class Endpoint:
             put(self, "headers", {**self.headers, "Authorization": f"Basic {token}"})
 
     def without_secrets(self) -> Endpoint:
-        """Return it without key, headers and signing, and with its URL as it may be shown."""
-        bare = replace(self, url=shown_url(self.url), api_key=None, headers={}, prepare=None)
+        """Return it without key, headers, signing and TLS, and with its URL as it may be shown."""
+        bare = replace(
+            self,
+            url=shown_url(self.url),
+            api_key=None,
+            headers={},
+            prepare=None,
+            ssl_context=None,
+        )
         return self if bare == self else bare
 
     def __repr__(self) -> str:
@@ -220,13 +240,13 @@ class Endpoint:
 
     def _checked_headers(self) -> dict[str, str]:
         # Values may be secrets: they never show in a message.
-        rule = "a mapping of header names to values, both str without line breaks"
+        rule = "a mapping of header names to values, both str without control characters"
         if not isinstance(self.headers, Mapping):
             raise self._refuse("headers", type(self.headers).__name__, rule)
         for name, value in self.headers.items():
             if not (_is_name(name) and _is_header_text(value)):
                 raise self._refuse(f"headers[{name!r}]", type(value).__name__, rule)
-        return dict(self.headers)
+        return {name: value.strip() for name, value in self.headers.items()}
 
     def _checked_weight(self) -> float:
         try:
@@ -257,18 +277,42 @@ class Endpoint:
         if key is not None and not callable(key) and not _is_name(key):
             kind = type(key).__name__ if key != "" else ""  # it never shows in a message
             raise self._refuse("api_key", kind, "a str, a function that returns one, or None")
+        if _is_coroutine_function(key):
+            rule = "a function that returns the key at once: let a task of yours keep it fresh"
+            raise self._refuse("api_key", "async", rule)
         if header is not None and not _is_name(header):
             raise self._refuse("auth_header", header, "the name of a header, or None")
         if not (self.prepare is None or callable(self.prepare)):
             raise self._refuse("prepare", self.prepare, "a function of the request, or None")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        context = self.ssl_context
+        if context is None:
+            return
+        if not callable(getattr(context, "wrap_bio", None)):  # nothing here loads ssl
+            raise self._refuse("ssl_context", type(context).__name__, "an ssl.SSLContext, or None")
+        if not self.url.startswith("https:"):
+            raise self._refuse("ssl_context", "given", "left out, or the URL be https://")
 
     def _refuse(self, name: str, value: object, rule: str) -> ConfigurationError:
         url = shown_url(self.url)
         return ConfigurationError(f"Endpoint({url!r}): {name}={value!r} must be {rule}")
 
 
+def is_secret_text(value: str) -> bool:
+    """Return whether a header can carry a text: the libraries show one that cannot in an error."""
+    return _CONTROL.search(value) is None
+
+
+def _is_coroutine_function(value: object) -> bool:
+    """Return whether calling a value gives an awaitable, as far as can be seen."""
+    call = getattr(type(value), "__call__", None)  # noqa: B004 - an object's method, if it has one
+    return inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call)
+
+
 def _is_header_text(value: object) -> bool:
-    return isinstance(value, str) and not any(c in value for c in "\r\n\0")
+    return isinstance(value, str) and is_secret_text(value)
 
 
 def _is_name(value: object) -> bool:

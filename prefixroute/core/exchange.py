@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.failover import Failover, Rounds
+from prefixroute.core.keys import key_of
 from prefixroute.core.lease import Lease
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.steps import (
@@ -38,7 +39,7 @@ from prefixroute.core.steps import (
     WaitForCapacity,
 )
 from prefixroute.core.waiters import Waiter
-from prefixroute.errors import AttemptsFailed, Saturated
+from prefixroute.errors import AttemptsFailed, KeyUnavailable, Saturated
 
 if TYPE_CHECKING:
     from prefixroute.core.router import RouterCore
@@ -50,6 +51,7 @@ R = TypeVar("R")
 _Ended: TypeAlias = tuple[Lease, Responded[R] | Failed]
 
 _SERVER_ERROR: Final = 500
+_UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
 _FAIR_SHARE: Final = 0.5
 """Of the deadline: an attempt that was cut to less says nothing about its endpoint."""
@@ -93,7 +95,7 @@ class Exchange(Generic[R]):
         started = core.now()
         self._rounds = Rounds(failover, started, once=once)
         self._until = None if failover.deadline_s is None else started + failover.deadline_s
-        self._open: dict[Lease, float | None] = {}  # with the time that each was given, seconds
+        self._open: dict[Lease, Send] = {}
         self._waiter: Waiter | None = None
 
     def run(self) -> Script[R]:
@@ -102,6 +104,7 @@ class Exchange(Generic[R]):
         Raises:
             Exception: The HTTP library's own error when no endpoint answered; its cause, an
                 ``AttemptsFailed``, lists the attempts.
+            KeyUnavailable: The function that gives an endpoint's key gave none.
         """
         self._core.count_call()
         while True:
@@ -189,6 +192,7 @@ class Exchange(Generic[R]):
         for beaten, outcome in ended[:-1]:
             yield from self._beaten(beaten, outcome)
         last, outcome = ended[-1]
+        outcome = yield from self._with_new_key(last, outcome)
         if isinstance(outcome, Responded):
             return (yield from self._responded(last, outcome))
         self._failed(last, outcome, stale=_is_stale(outcome) and not again)
@@ -208,8 +212,37 @@ class Exchange(Generic[R]):
         return ((lease, outcome),)
 
     def _sending(self, lease: Lease) -> Send:
-        self._open[lease] = left_s = self._left_s()
-        return Send(lease, left_s)
+        try:
+            key = key_of(lease.endpoint)
+        except BaseException:
+            lease.abandon()
+            raise
+        self._open[lease] = send = Send(lease, self._left_s(), key)
+        return send
+
+    def _with_new_key(
+        self, lease: Lease, outcome: Responded[R] | Failed
+    ) -> Generator[Step[R], Outcome[R], Responded[R] | Failed]:
+        """Send once more if the key was refused and the function that gave it gives another."""
+        if not isinstance(outcome, Responded) or outcome.status != _UNAUTHORIZED:
+            return outcome
+        renewable = self._resendable and callable(lease.endpoint.api_key)
+        if not renewable or self._left_s() == 0.0:
+            return outcome
+        try:
+            key = key_of(lease.endpoint)
+        except KeyUnavailable:
+            yield Keep(outcome, self._left_s())
+            raise
+        if key == self._open[lease].key:
+            return outcome
+        self._attempts.append((lease.endpoint.id, _UNAUTHORIZED))
+        yield Keep(outcome, self._left_s())
+        self._open[lease] = send = Send(lease, self._left_s(), key)
+        again = yield send
+        if not isinstance(again, Responded | Failed):
+            raise TypeError("a Send needs an outcome")
+        return again
 
     def _second(self) -> Send | None:
         """Return the attempt that a late answer calls for; ``None``: there is nobody to ask."""
@@ -223,8 +256,12 @@ class Exchange(Generic[R]):
         if lease.decision.reason is Reason.PANIC:
             lease.abandon()  # one that is late is better than one that is ejected
             return None
+        try:
+            send = self._sending(lease)
+        except KeyUnavailable:
+            return None  # the first attempt may still be answered
         self._tried.add(lease.endpoint.id)
-        return self._sending(lease)
+        return send
 
     def _answers(self, outcome: Responded[R] | Failed) -> bool:
         return isinstance(outcome, Responded) and not self._is_refusal(outcome.status)
@@ -291,7 +328,7 @@ class Exchange(Generic[R]):
 
     def _note(self, lease: Lease, outcome: Failed, *, stale: bool) -> None:
         """End the lease of an attempt that failed."""
-        given_s, deadline_s = self._open.pop(lease), self._failover.deadline_s
+        given_s, deadline_s = self._open.pop(lease).within_s, self._failover.deadline_s
         neutral = stale or outcome.failure is Failure.NOT_OURS
         if outcome.cut and given_s is not None and deadline_s is not None:
             neutral = neutral or given_s < _FAIR_SHARE * deadline_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
@@ -48,11 +48,12 @@ class Send:
     """Send the request to ``lease.endpoint``.
 
     ``within_s`` is the longest until the headers of the answer, seconds; ``None``: what the
-    caller's own timeouts say.
+    caller's own timeouts say. ``key`` is the endpoint's own; ``None``: the caller's is for it.
     """
 
     lease: Lease
     within_s: float | None = None
+    key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,23 @@ def _target(library: Library, url: str, raw_path: str) -> Any:
     return library.module.URL(f"{parts.scheme}://{parts.netloc}{parts.target(raw_path)}")
 
 
-def attempt_request(library: Library, request: Any, endpoint: Endpoint) -> Any:
+def attempt_request(library: Library, request: Any, endpoint: Endpoint, key: str | None) -> Any:
     """Return a new request for an endpoint; the caller's own is not touched.
 
     The body and every header are passed on as they are, but for URL, Host and, where the endpoint
     has its own, the key.
+
+    Args:
+        library: Of the request.
+        request: The caller's.
+        endpoint: Whom it is for.
+        key: The endpoint's own; ``None``: the caller's is passed on.
     """
     url = _target(library, endpoint.url, request.url.raw_path.decode("ascii"))
     made = library.module.Request(
         request.method,
         url,
-        headers=_headers(request.headers.raw, url, endpoint),
+        headers=_headers(request.headers.raw, url, endpoint, key),
         stream=request.stream,
         extensions=request.extensions,
     )
@@ -53,23 +59,23 @@ def attempt_request(library: Library, request: Any, endpoint: Endpoint) -> Any:
 
 
 def _headers(
-    given: list[tuple[bytes, bytes]], url: Any, endpoint: Endpoint
+    given: list[tuple[bytes, bytes]], url: Any, endpoint: Endpoint, key: str | None
 ) -> list[tuple[bytes, bytes]]:
     dropped = {_HOST}
     own = [(name.encode("latin-1"), value.encode()) for name, value in endpoint.headers.items()]
     dropped.update(name.lower() for name, _ in own)
-    if endpoint.api_key is not None:
-        own.append(_key_header(endpoint, given))
+    if key is not None:
+        own.append(_key_header(endpoint, key, given))
         dropped.add(own[-1][0].lower())
-    if not dropped.isdisjoint(_KEY_HEADERS) or endpoint.api_key is not None:
+    if not dropped.isdisjoint(_KEY_HEADERS) or key is not None:
         dropped |= _KEY_HEADERS  # whichever way it authorises, the caller's key is not for it
     kept = [pair for pair in given if pair[0].lower() not in dropped]
     return [(b"Host", url.netloc), *kept, *own]
 
 
-def _key_header(endpoint: Endpoint, given: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-    key = endpoint.api_key() if callable(endpoint.api_key) else endpoint.api_key
-    key = str(key).strip()  # one that was read from a file ends with its line
+def _key_header(
+    endpoint: Endpoint, key: str, given: list[tuple[bytes, bytes]]
+) -> tuple[bytes, bytes]:
     if endpoint.auth_header is not None:
         name = endpoint.auth_header.encode("latin-1")
     else:  # the one that the caller used

@@ -30,16 +30,13 @@ def can_break_off(transport: Any) -> bool:
     return known and not getattr(pool, "_http2", True)
 
 
-def break_off(transport: Any, attempt: Attempt) -> None:
+def break_off(attempt: Attempt) -> None:
     """End an attempt that runs in another thread; one that has ended already is left alone.
 
     If it is still to connect, it ends once it has.
     """
     attempt.wire.cancelled = True
-    transport_of = getattr(transport, "transport_of", None)
-    if transport_of is not None:
-        transport = transport_of(attempt.request)
-    pool = getattr(transport, "_pool", None)
+    pool = getattr(attempt.transport, "_pool", None)
     if pool is None:
         return
     with pool._optional_thread_lock:  # noqa: SLF001 - while it is held no connection changes hands

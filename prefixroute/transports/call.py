@@ -32,11 +32,15 @@ _KEPT_IDS: Final = ("/responses", "/conversations")
 
 @dataclass(slots=True)
 class Attempt:
-    """One try: the request as it is sent, and what watches how far it gets."""
+    """One try: the request as it is sent, and what watches how far it gets.
+
+    ``transport`` is what sends it; the shells set it.
+    """
 
     request: Any
     wire: Wire
     limit: Limit | None
+    transport: Any = None
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class Call:
 
     def attempt(self, send: Send) -> Attempt:
         """Return the request to send to the endpoint of a lease."""
-        made = attempt_request(self.library, self._sent, send.lease.endpoint)
+        made = attempt_request(self.library, self._sent, send.lease.endpoint, send.key)
         limit = None
         if send.within_s is not None:
             limit = Limit(made.extensions.setdefault("timeout", {}), send.within_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 from functools import cache, cached_property
+from ssl import SSLContext
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -38,13 +39,13 @@ class Library:
         self._sent = tuple(getattr(module, name) for name in _SENT)
         self._broken = tuple(getattr(module, name) for name in _BROKEN)
 
-    def make_transport(self) -> Any:
-        """Return a connection pool for a router's own use."""
-        return self.module.HTTPTransport(verify=self._tls, limits=self._limits())
+    def make_transport(self, tls: SSLContext | None = None) -> Any:
+        """Return a connection pool for a router's own use, with ``tls`` if that is given."""
+        return self.module.HTTPTransport(verify=tls or self._tls, limits=self._limits())
 
-    def make_async_transport(self) -> Any:
-        """Return an async connection pool for a router's own use."""
-        return self.module.AsyncHTTPTransport(verify=self._tls, limits=self._limits())
+    def make_async_transport(self, tls: SSLContext | None = None) -> Any:
+        """Return an async connection pool; see :meth:`make_transport`."""
+        return self.module.AsyncHTTPTransport(verify=tls or self._tls, limits=self._limits())
 
     @cached_property
     def _tls(self) -> Any:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from prefixroute.core.keys import key_of
 from prefixroute.core.router import RouterCore
+from prefixroute.errors import KeyUnavailable
 from prefixroute.transports.attempt import PLACEHOLDER_HOST, attempt_request
 from prefixroute.transports.library import library_named
 from prefixroute.transports.pools import Pools
@@ -64,24 +67,31 @@ class Prober:
             if core is None:
                 return
             for endpoint in core.endpoints:
-                status = self.ask(endpoint)
+                try:
+                    status = self.ask(endpoint)
+                except KeyUnavailable:
+                    continue  # which says nothing about the endpoint
                 if stopped.is_set():
                     return  # what was heard may come of the pools' being closed
                 core.probed(endpoint, status)
             del core  # which may be collected while this waits
 
     def ask(self, endpoint: Endpoint) -> int | None:
-        """Return the status that an endpoint answers with; ``None``: it does not."""
+        """Return the status that an endpoint answers with; ``None``: it does not.
+
+        Raises:
+            KeyUnavailable: The function that gives its key gave none.
+        """
         library = self._library
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
         asked = library.module.Request(
             "GET", f"https://{PLACEHOLDER_HOST}{self._path}", extensions={"timeout": timeout}
         )
+        key, tls = key_of(endpoint), endpoint.ssl_context
         try:
-            request = attempt_request(library, asked, endpoint)
-            response: Any = self._pools.sync(library, library.make_transport).handle_request(
-                request
-            )
+            request = attempt_request(library, asked, endpoint, key)
+            pool = self._pools.sync((library, tls), partial(library.make_transport, tls))
+            response: Any = pool.handle_request(request)
         except Exception:  # noqa: BLE001 - whatever keeps it from answering
             return None
         response.close()

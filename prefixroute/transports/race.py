@@ -10,7 +10,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from prefixroute.core.lease import Lease
 from prefixroute.core.steps import Failed, Keep, Race, Raced, Responded, Send
@@ -29,7 +29,6 @@ def race_sync(
     begin: Callable[[Send], Attempt],
     send: Callable[[Attempt], _Outcome],
     keep: Callable[[Keep[Reply]], Responded[Reply]],
-    inner: Any,
 ) -> Raced[Reply]:
     """Run a race in threads, one for each attempt.
 
@@ -38,9 +37,8 @@ def race_sync(
         begin: Makes the request of an attempt.
         send: Sends it.
         keep: Reads a refusal, so that it holds no connection.
-        inner: The transport that ``send`` uses.
     """
-    running = _Threads(race, begin, send, keep, inner)
+    running = _Threads(race, begin, send, keep)
     try:
         running.start(race.first)
         if running.wait(race.after_s) is None:
@@ -66,10 +64,8 @@ class _Threads:
         begin: Callable[[Send], Attempt],
         send: Callable[[Attempt], _Outcome],
         keep: Callable[[Keep[Reply]], Responded[Reply]],
-        inner: Any,
     ) -> None:
         self._race, self._begin, self._send, self._keep = race, begin, send, keep
-        self._inner = inner
         self._queue: queue.SimpleQueue[_Ended] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stopped = False
@@ -125,7 +121,7 @@ class _Threads:
             del self._running[lease]
             _close(outcome)
         for attempt in self._running.values():
-            break_off(self._inner, attempt)
+            break_off(attempt)
 
     def discard(self) -> None:
         """Close what has been answered: nobody will have it."""
@@ -141,7 +137,7 @@ def _close(outcome: _Outcome) -> None:
 async def race_async(
     race: Race[Reply],
     *,
-    begin: Callable[[Send], Attempt],
+    begin: Callable[[Send], Awaitable[Attempt]],
     send: Callable[[Attempt], Awaitable[_Outcome]],
     keep: Callable[[Keep[Reply]], Awaitable[Responded[Reply]]],
 ) -> Raced[Reply]:
@@ -165,7 +161,7 @@ async def race_async(
         if answers or not running:
             group.cancel_scope.cancel()
 
-    first = begin(race.first)
+    first = await begin(race.first)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(run, race.first.lease, first)
@@ -173,7 +169,7 @@ async def race_async(
             second = None if ended else race.second()
             if second is not None:
                 running.add(second.lease)
-                group.start_soon(run, second.lease, begin(second))
+                group.start_soon(run, second.lease, await begin(second))
     except BaseException as error:
         late += [outcome for _, outcome in ended]
         if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from ssl import SSLContext
 from typing import Any, Final, TypeVar
 
 from prefixroute.core.router import RouterCore
@@ -11,7 +12,7 @@ from prefixroute.errors import UnsupportedClientError
 from prefixroute.transports.breaking import can_break_off
 from prefixroute.transports.library import library_or_none
 from prefixroute.transports.pools import Pools
-from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport
+from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport, refused_tls
 from prefixroute.transports.twins import can_have_twin, twin_of
 from prefixroute.transports.waiting import current_loop
 
@@ -134,12 +135,14 @@ class _Like:
         self._client, self._pools = client, pools
 
     def handle_request(self, request: Any) -> Any:
-        return self.transport_of(request).handle_request(request)
+        return self.transport_of(request, None).handle_request(request)
 
-    def transport_of(self, request: Any) -> Any:
+    def transport_of(self, request: Any, tls: SSLContext | None) -> Any:
         transport = self._client._transport_for_url(request.url)  # noqa: SLF001 - knows mounts
         if can_have_twin(transport):
-            transport = self._pools.sync(id(transport), partial(twin_of, transport))
+            return self._pools.sync((id(transport), tls), partial(twin_of, transport, tls))
+        if tls is not None:
+            raise refused_tls(transport)
         return transport
 
     def can_break_off(self) -> bool:
@@ -158,11 +161,16 @@ class _AsyncLike:
         self._client, self._pools = client, pools
 
     async def handle_async_request(self, request: Any) -> Any:
+        return await (await self.transport_of(request, None)).handle_async_request(request)
+
+    async def transport_of(self, request: Any, tls: SSLContext | None) -> Any:
         transport = self._client._transport_for_url(request.url)  # noqa: SLF001 - knows mounts
         if can_have_twin(transport):
-            make = partial(twin_of, transport)
-            transport = await self._pools.asynchronous(id(transport), make, current_loop())
-        return await transport.handle_async_request(request)
+            make = partial(twin_of, transport, tls)
+            return await self._pools.asynchronous((id(transport), tls), make, current_loop())
+        if tls is not None:
+            raise refused_tls(transport)
+        return transport
 
     async def aclose(self) -> None:
         await self._pools.aclose(current_loop())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from ssl import SSLContext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 else:
     _SyncBase = _AsyncBase = object
 
-__all__ = ["AsyncRoutedTransport", "RoutedTransport"]
+__all__ = ["AsyncRoutedTransport", "RoutedTransport", "refused_tls"]
 
 
 class _Handle:
@@ -80,6 +81,9 @@ class _Handle:
                 f"with {self._method}(); for the other kind there is router.{self._other}(), and "
                 "of a client give the transport"
             )
+        if inner is not None and not hasattr(inner, "transport_of"):
+            for endpoint in core.endpoints:
+                self._given(endpoint.ssl_context)
         if inner is not None and core.failover.hedge_after_s is not None:
             self._check_hedging(inner)
         pools.opened(asynchronous=self._asynchronous)
@@ -93,6 +97,12 @@ class _Handle:
                 "attempt that has lost can be ended only there; use an async client, give no "
                 "inner transport, or set no hedge_after_s"
             )
+
+    def _given(self, tls: SSLContext | None) -> Any:
+        """Return the inner transport, which has TLS settings of its own and takes no others."""
+        if tls is not None:
+            raise refused_tls(self._inner)
+        return self._inner
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._core!r}>"
@@ -121,6 +131,16 @@ class _Handle:
         return was_open
 
 
+def refused_tls(transport: object) -> ConfigurationError:
+    """Return the error that says that an endpoint's own TLS settings cannot be used."""
+    kind = type(transport)
+    return ConfigurationError(
+        f"an endpoint has an ssl_context=, and {kind.__module__}.{kind.__qualname__} sends with "
+        "TLS settings of its own: give it the context instead, or let the router send "
+        "(router.transport() without inner=, a client without a transport of yours)"
+    )
+
+
 def _next(script: Script[Reply], outcome: Outcome[Reply]) -> Step[Reply] | Answer[Reply]:
     """Return the script's next step, or its answer."""
     try:
@@ -138,9 +158,8 @@ class RoutedTransport(_Handle, _SyncBase):
     def handle_request(self, request: Any) -> Any:
         """Route a request; requests to other hosts pass through untouched."""
         library = self._library(request)
-        inner = self._inner_of(library)
         if request.url.host != PLACEHOLDER_HOST:
-            return inner.handle_request(request)
+            return self._transport_of(library, request).handle_request(request)
         if not is_buffered(request) and is_replayable(request):
             request.read()
         call = Call(self._core, library, request, asynchronous=False)
@@ -149,19 +168,19 @@ class RoutedTransport(_Handle, _SyncBase):
             script = exchange.run()
             step = _next(script, None)
             while not isinstance(step, Answer):
-                step = _next(script, self._step(call, inner, step))
+                step = _next(script, self._step(call, step))
         except BaseException:
             exchange.stop()
             raise
         return call.answer(step)
 
-    def _step(self, call: Call, inner: Any, step: Step[Reply]) -> Outcome[Reply]:
+    def _step(self, call: Call, step: Step[Reply]) -> Outcome[Reply]:
         match step:
             case Send():
-                return self._send(call, inner, call.attempt(step))
+                return self._send(call, self._begin(call, step))
             case Race():
-                send, keep = partial(self._send, call, inner), partial(self._keep, call)
-                return race_sync(step, begin=call.attempt, send=send, keep=keep, inner=inner)
+                begin, send = partial(self._begin, call), partial(self._send, call)
+                return race_sync(step, begin=begin, send=send, keep=partial(self._keep, call))
             case Keep():
                 return self._keep(call, step)
             case Wait(seconds):
@@ -170,9 +189,15 @@ class RoutedTransport(_Handle, _SyncBase):
                 wait_sync(self._core, waiter, seconds)
         return None
 
-    def _send(self, call: Call, inner: Any, attempt: Attempt) -> Responded[Reply] | Failed:
+    def _begin(self, call: Call, send: Send) -> Attempt:
+        tls = send.lease.endpoint.ssl_context
+        attempt = call.attempt(send)
+        attempt.transport = self._transport_of(call.library, attempt.request, tls)
+        return attempt
+
+    def _send(self, call: Call, attempt: Attempt) -> Responded[Reply] | Failed:
         try:
-            return call.responded(inner.handle_request(attempt.request), attempt)
+            return call.responded(attempt.transport.handle_request(attempt.request), attempt)
         except Exception as error:  # noqa: BLE001 - sorted by what it means
             return call.failed(error, attempt)
 
@@ -189,10 +214,11 @@ class RoutedTransport(_Handle, _SyncBase):
             response.close()
         return refusal.kept()
 
-    def _inner_of(self, library: Library) -> Any:
-        if self._inner is not None:
-            return self._inner
-        return self._pools.sync(library, library.make_transport)
+    def _transport_of(self, library: Library, request: Any, tls: SSLContext | None = None) -> Any:
+        if self._inner is None:
+            return self._pools.sync((library, tls), partial(library.make_transport, tls))
+        transport_of = getattr(self._inner, "transport_of", None)  # of a client: see ``wrap``
+        return self._given(tls) if transport_of is None else transport_of(request, tls)
 
     def close(self) -> None:
         """Close this transport; the router's pools close with the last one."""
@@ -223,9 +249,9 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
     async def handle_async_request(self, request: Any) -> Any:
         """Route a request; requests to other hosts pass through untouched."""
         library = self._library(request)
-        inner = await self._inner_of(library)
         if request.url.host != PLACEHOLDER_HOST:
-            return await inner.handle_async_request(request)
+            transport = await self._transport_of(library, request)
+            return await transport.handle_async_request(request)
         if not is_buffered(request) and is_replayable(request):
             await request.aread()
         call = Call(self._core, library, request, asynchronous=True)
@@ -234,7 +260,7 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
             script = exchange.run()
             step = _next(script, None)
             while not isinstance(step, Answer):
-                step = _next(script, await self._step(call, inner, step))
+                step = _next(script, await self._step(call, step))
         except GeneratorExit:  # a task that is collected, which is no place to take a lock
             raise
         except BaseException:
@@ -242,13 +268,14 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
             raise
         return call.answer(step)
 
-    async def _step(self, call: Call, inner: Any, step: Step[Reply]) -> Outcome[Reply]:
+    async def _step(self, call: Call, step: Step[Reply]) -> Outcome[Reply]:
         match step:
             case Send():
-                return await self._send(call, inner, call.attempt(step))
+                return await self._send(call, await self._begin(call, step))
             case Race():
-                send, keep = partial(self._send, call, inner), partial(self._keep, call)
-                return await race_async(step, begin=call.attempt, send=send, keep=keep)
+                begin, send = partial(self._begin, call), partial(self._send, call)
+                keep = partial(self._keep, call)
+                return await race_async(step, begin=begin, send=send, keep=keep)
             case Keep():
                 return await self._keep(call, step)
             case Wait(seconds):
@@ -257,9 +284,16 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
                 await wait_async(self._core, waiter, seconds)
         return None
 
-    async def _send(self, call: Call, inner: Any, attempt: Attempt) -> Responded[Reply] | Failed:
+    async def _begin(self, call: Call, send: Send) -> Attempt:
+        tls = send.lease.endpoint.ssl_context
+        attempt = call.attempt(send)
+        attempt.transport = await self._transport_of(call.library, attempt.request, tls)
+        return attempt
+
+    async def _send(self, call: Call, attempt: Attempt) -> Responded[Reply] | Failed:
         try:
-            return call.responded(await inner.handle_async_request(attempt.request), attempt)
+            response = await attempt.transport.handle_async_request(attempt.request)
+            return call.responded(response, attempt)
         except Exception as error:  # noqa: BLE001 - sorted by what it means
             return call.failed(error, attempt)
 
@@ -278,11 +312,14 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
             await response.aclose()
         return refusal.kept()
 
-    async def _inner_of(self, library: Library) -> Any:
-        if self._inner is not None:
-            return self._inner
-        make = library.make_async_transport
-        return await self._pools.asynchronous(library, make, current_loop())
+    async def _transport_of(
+        self, library: Library, request: Any, tls: SSLContext | None = None
+    ) -> Any:
+        if self._inner is None:
+            make = partial(library.make_async_transport, tls)
+            return await self._pools.asynchronous((library, tls), make, current_loop())
+        transport_of = getattr(self._inner, "transport_of", None)  # of a client: see ``wrap``
+        return self._given(tls) if transport_of is None else await transport_of(request, tls)
 
     async def aclose(self) -> None:
         """Close this transport; the router's pools close with the last one."""

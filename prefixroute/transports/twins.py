@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+from ssl import SSLContext
 from typing import Any, Final
 
 from prefixroute.transports.library import library_or_none
 
 __all__ = ["can_have_twin", "twin_of"]
 
-_STATE: Final = ("_connections", "_requests", "_optional_thread_lock", "_network_backend")
+_STATE: Final = (
+    *("_connections", "_requests", "_optional_thread_lock", "_network_backend"),
+    "_ssl_context",
+)
 
 
 def can_have_twin(transport: Any) -> bool:
@@ -24,8 +28,10 @@ def can_have_twin(transport: Any) -> bool:
     return all(hasattr(pool, name) for name in _STATE)
 
 
-def twin_of(transport: Any) -> Any:
+def twin_of(transport: Any, tls: SSLContext | None = None) -> Any:
     """Return a transport with the same TLS, proxy, limits and socket options, and no connections.
+
+    If ``tls`` is given, its settings are used for whom requests are for, not for a proxy.
 
     The libraries keep these settings in their pool and show them nowhere, hence the look inside.
     """
@@ -34,5 +40,7 @@ def twin_of(transport: Any) -> Any:
     pool._optional_thread_lock = type(pool._optional_thread_lock)()  # noqa: SLF001
     if type(pool._network_backend).__name__ == "AutoBackend":  # noqa: SLF001 - remembers its loop
         pool._network_backend = type(pool._network_backend)()  # noqa: SLF001
+    if tls is not None:
+        pool._ssl_context = tls  # noqa: SLF001
     twin._pool = pool  # noqa: SLF001
     return twin

@@ -177,6 +177,17 @@ def test_a_secret_is_in_no_message_and_no_repr() -> None:
         assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize("bad", ["hunter2\r\nx: 1", "hunter2\x0b", "hunter2\x7f", "\x01hunter2"])
+def test_a_secret_that_no_header_can_carry_is_refused_unseen(bad: str) -> None:
+    """The HTTP library would show it in an error."""
+    for field in ("api_key", "headers"):
+        given: Any = {"x-own": bad} if field == "headers" else bad
+        with pytest.raises(ConfigurationError, match=field) as refused:
+            Endpoint("http://h", **{field: given})
+        assert "hunter2" not in str(refused.value)
+    assert Endpoint("http://h", headers={"x-own": " v\t"}).headers["x-own"] == "v"
+
+
 def test_user_and_password_become_a_header() -> None:
     headers = Endpoint("http://user:p%40ss@h/v1").headers
     assert headers == {"Authorization": "Basic dXNlcjpwQHNz"}
