@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar, overload
 
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Observer
@@ -249,6 +249,13 @@ class Router(RouterCore):
         super().count_call()
 
     # -- life --------------------------------------------------------------------
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Router cannot be pickled or copied: it holds a lock, connections and counts of its "
+            "own; pickle what it is made of (endpoints, placement, failover, health, seed) and "
+            "make one in each process: they agree if their .fingerprint is equal"
+        )
 
     def drain(self, endpoint: Endpoint | str, *, timeout_s: float = 0.0) -> bool:
         """Send an endpoint no new requests and wait for those in flight; then ``remove`` it.

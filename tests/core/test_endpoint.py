@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import ssl
 from typing import Any
 
 import httpx
@@ -326,3 +327,28 @@ def test_a_repr_says_what_was_set() -> None:
     assert repr(Endpoint("http://h")) == "Endpoint('http://h/v1')"
     endpoint = Endpoint("http://h", id="a", weight=2, api_key="x", headers={"a": "b"})
     assert repr(endpoint) == "Endpoint('http://h/v1', id='a', weight=2.0)"
+
+
+# -- TLS -----------------------------------------------------------------------
+
+
+def test_a_context_is_part_of_no_text_and_no_name() -> None:
+    context = ssl.create_default_context()
+    endpoint = Endpoint("https://h", ssl_context=context)
+    assert endpoint.ssl_context is context
+    assert repr(endpoint) == repr(Endpoint("https://h"))
+    assert endpoint.id == "https://h/v1"
+    assert endpoint != Endpoint("https://h")
+    assert endpoint == Endpoint("https://h", ssl_context=context)
+    assert hash(endpoint) == hash(Endpoint("https://h", ssl_context=context))
+    assert endpoint.without_secrets().ssl_context is None
+    assert copy.copy(endpoint).ssl_context is context
+
+
+def test_a_context_that_would_do_nothing_is_refused() -> None:
+    context = ssl.create_default_context()
+    with pytest.raises(ConfigurationError, match="https://"):
+        Endpoint("http://h", ssl_context=context)
+    for value in (True, "ca.pem", False):
+        with pytest.raises(ConfigurationError, match=r"ssl\.SSLContext"):
+            Endpoint("https://h", ssl_context=value)  # type: ignore[arg-type]

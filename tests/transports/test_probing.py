@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
+import trustme
 
 from prefixroute import Endpoint, HealthPolicy, HealthState, Router
 from prefixroute.testing import FakeCluster, Loading, Refuse
+from tests.transports.tls import serve_tls, trusting
 
 POLICY = HealthPolicy(probe_every_s=0.02, failures=2, eject_for_s=1000.0, max_eject_for_s=1000.0)
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello there. " * 30}]}
@@ -96,6 +98,40 @@ def test_case_40_probes_carry_the_endpoints_own_key() -> None:
     assert seen[0].headers["x-own"] == "1"
     assert seen[0].headers["host"] == "a:1"
     router.close()
+
+
+def test_probes_use_the_endpoints_own_tls() -> None:
+    ca = trustme.CA()
+    with serve_tls(ca, clients_of=ca) as server:
+        shown = trusting(ca, ca.issue_cert("app@example.org"))
+        router = Router([Endpoint(server.url, ssl_context=shown)])
+        from prefixroute.transports.probing import Prober
+
+        with router:
+            prober = Prober(router, router._shared_pools(), every_s=1.0, path="/health")
+            assert prober.ask(router.endpoints[0]) == 200
+            assert prober.ask(Endpoint(server.url)) is None
+        assert server.seen == ["app@example.org"]
+
+
+def test_a_key_that_cannot_be_had_says_nothing_about_the_endpoint(cluster: FakeCluster) -> None:
+    asked = threading.Semaphore(0)
+
+    def broken() -> str:
+        asked.release()
+        raise OSError("the vault is sealed")
+
+    url, other = (str(replica.served_url) for replica in cluster.replicas)
+    router = Router([Endpoint(url, api_key=broken), Endpoint(other)], health=POLICY)
+    with router:
+        assert router._prober is not None
+        router._prober.ensure()
+        for _ in range(5):
+            assert asked.acquire(timeout=20)  # the others go on being asked
+        first, second = router.stats().endpoints
+        assert first.failures == second.failures == 0
+        assert first.state is HealthState.HEALTHY
+    until(lambda: not probers())  # no connection outlives the server
 
 
 def test_the_thread_begins_with_the_first_call_and_ends_with_the_router(router: Router) -> None:

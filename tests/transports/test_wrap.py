@@ -338,6 +338,40 @@ def test_case_49_a_proxy_is_used(
     assert lines == ["POST http://gpu.internal:8000/v1/chat/completions HTTP/1.1"]
 
 
+@pytest.mark.parametrize("module", [httpx, httpx2])
+def test_case_49_a_proxy_of_an_inner_transport_is_used(
+    proxy: tuple[str, list[str]], module: Any
+) -> None:
+    url, lines = proxy
+    router = Router(["http://gpu.internal:8000/v1"])
+    inner = module.HTTPTransport(proxy=url)
+    with inner, module.Client(transport=router.transport(inner)) as client:
+        assert client.post(f"{router.base_url}/chat/completions", json={}).status_code == 200
+    assert lines == ["POST http://gpu.internal:8000/v1/chat/completions HTTP/1.1"]
+
+
+@pytest.mark.parametrize("excluded", ["internal", "*"])
+def test_case_49_no_proxy_is_used_for_hosts_that_are_excluded(
+    proxy: tuple[str, list[str]], router: Router, excluded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the endpoint's host: the placeholder's would say nothing."""
+    monkeypatch.setenv("HTTP_PROXY", proxy[0])
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1" if excluded == "internal" else excluded)
+    with router.wrap(OpenAI(api_key="k", max_retries=0)) as client:
+        ask(client)
+    assert proxy[1] == []
+
+
+def test_case_49_the_routers_own_clients_read_no_proxy_from_the_environment(
+    proxy: tuple[str, list[str]], router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy[0])
+    with router.client() as client:
+        assert client.post("/chat/completions", json={"messages": MESSAGES}).status_code == 200
+    assert proxy[1] == []
+
+
 def test_a_twin_has_the_settings_and_other_connections() -> None:
     from prefixroute.transports.twins import can_have_twin, twin_of
 
