@@ -33,6 +33,5 @@ def key_of(endpoint: Endpoint) -> str | None:
 
 def _unavailable(endpoint: Endpoint, what: str) -> KeyUnavailable:
     return KeyUnavailable(
-        f"endpoint {endpoint.id!r}: its api_key function {what}; it must return the key, a str, "
-        "and return at once what it has got already"
+        f"endpoint {endpoint.id!r}: its api_key function {what}; it must return the key as a str"
     )

@@ -28,7 +28,14 @@ from openai import (
     RateLimitError,
 )
 
-from prefixroute import AttemptsFailed, Endpoint, Failover, Router, UnsupportedClientError
+from prefixroute import (
+    AttemptsFailed,
+    Endpoint,
+    Failover,
+    KeyUnavailable,
+    Router,
+    UnsupportedClientError,
+)
 from prefixroute.testing import FakeCluster, RateLimited, Refuse
 from prefixroute.transports import RoutedTransport
 
@@ -638,3 +645,33 @@ def test_keys_are_in_no_repr_or_error() -> None:
     for one in shown:
         text = repr(one) + str(one)
         assert not any(secret in text for secret in secrets), text
+
+
+def test_an_sdk_does_not_see_a_key_expire() -> None:
+    keys = ["old", "new"]
+    seen: list[str] = []
+
+    def answer(request: Any) -> Any:
+        seen.append(request.headers["authorization"])
+        return chat(request) if seen[-1] == "Bearer new" else httpx2.Response(401, json={})
+
+    endpoint = Endpoint("http://h:8000/v1", api_key=lambda: keys.pop(0))
+    http = httpx2.Client(transport=mock(answer))
+    client = Router([endpoint]).wrap(OpenAI(api_key="-", max_retries=0, http_client=http))
+    ask(client)
+    assert seen == ["Bearer old", "Bearer new"]
+
+
+def test_an_sdk_says_why_there_is_no_key() -> None:
+    def sealed() -> str:
+        raise PermissionError("the vault is sealed")
+
+    http = httpx2.Client(transport=mock(chat))
+    router = Router([Endpoint("http://h:8000/v1", api_key=sealed)])
+    with pytest.raises((KeyUnavailable, APIConnectionError)) as failed:
+        ask(router.wrap(OpenAI(api_key="-", max_retries=0, http_client=http)))
+    error: BaseException | None = failed.value
+    if not isinstance(error, KeyUnavailable):  # older ones wrap whatever is raised
+        error = error.__cause__ if error is not None else None
+    assert isinstance(error, KeyUnavailable)
+    assert isinstance(error.__cause__, PermissionError)
