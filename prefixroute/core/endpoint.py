@@ -274,6 +274,8 @@ class Endpoint:
         ):
             raise self._refuse("max_in_flight", self.max_in_flight, "an int, 1 or greater, or None")
         key, header = self.api_key, self.auth_header
+        if isinstance(key, str) and not key.strip(" \t"):
+            key = ""
         if key is not None and not callable(key) and not _is_name(key):
             kind = type(key).__name__ if key != "" else ""  # it never shows in a message
             raise self._refuse("api_key", kind, "a str, a function that returns one, or None")

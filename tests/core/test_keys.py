@@ -158,6 +158,12 @@ def test_a_refresh_that_fails_gives_the_connection_back_and_is_raised() -> None:
     assert driver.core.stats().in_flight == 0
 
 
+def test_a_key_is_trimmed_and_not_blank() -> None:
+    assert key_of(Endpoint("http://h", api_key=" k ")) == "k"
+    with pytest.raises(ConfigurationError, match="api_key=''"):
+        Endpoint("http://h", api_key=" ")
+
+
 def test_an_async_function_is_refused() -> None:
     async def key() -> str:
         return "k"
