@@ -19,7 +19,7 @@ from tests.engines.workload import WorkloadResult, WorkloadSpec, run_workload
 from tests.sdk.environments import environment
 from tests.sdk.matrix import AS_OF, ENTRIES
 
-__all__ = ["VARIANTS", "LiteLLM", "Variant", "litellm_version", "run_litellm"]
+__all__ = ["VARIANTS", "LiteLLM", "Variant", "litellm_version", "python_of_litellm", "run_litellm"]
 
 _WORKER: Final = Path(__file__).with_name("litellm_worker.py")
 
@@ -78,7 +78,7 @@ class LiteLLM:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [_python(), str(_WORKER)],
+            [python_of_litellm(), str(_WORKER)],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -152,10 +152,17 @@ def run_litellm(
 def litellm_version() -> str:
     """Return the version that is measured."""
     code = "import importlib.metadata as m; print(m.version('litellm'))"
-    said = subprocess.run([_python(), "-c", code], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [python_of_litellm(), "-c", code], capture_output=True, text=True, check=True
+    )
     return said.stdout.strip()
 
 
-def _python() -> str:
+def python_of_litellm() -> str:
+    """Return the Python of LiteLLM's environment.
+
+    Raises:
+        SetupError: It can't be made.
+    """
     (entry,) = (entry for entry in ENTRIES if entry.name == "litellm")
     return str(environment("litellm", entry.newest, AS_OF))
