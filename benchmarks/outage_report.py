@@ -119,8 +119,14 @@ def tables(clients: Mapping[str, Mapping[str, Any]]) -> str:
                 f"| {row['attempts_while_failing']} ({row['usual_attempts_in_that_time']:.0f}) "
                 f"| {_seconds(row['traffic_after_s'])} | {_seconds(row['half_share_after_s'])} |"
             )
-    lines += [""] + [f"{name}: {one['error']}" for name, one in clients.items() if "error" in one]
-    return "\n".join(lines).rstrip()
+    lines.append("")
+    for name, client in clients.items():
+        if "error" in client:
+            lines.append(f"{name}: {client['error']}")
+        else:
+            late_ms = client["load_late_p99_ms"]
+            lines.append(f"{name}: calls were made at most {late_ms:.0f} ms late (P99)")
+    return "\n".join(lines)
 
 
 def _seconds(value: float | None) -> str:
