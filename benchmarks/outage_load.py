@@ -1,9 +1,8 @@
 """One client under an open load, as a process: a script for ``benchmarks.outage``.
 
-``python -m benchmarks.outage_load prefixroute|round-robin|litellm``. The first line in is the
-configuration; the first line out says that it is ready. The next line in is when to begin, by the
-machine's monotonic clock; the next line out is what became of every call, and every attempt that
-went to an endpoint.
+``python -m benchmarks.outage_load CLIENT``. The first line in is the configuration; the first line
+out says that it is ready. The next line in is when to begin, by the machine's monotonic clock; the
+next line out is what became of every call, and every attempt that went to an endpoint.
 """
 
 # mypy: disable-error-code="import-not-found, unused-ignore"
@@ -86,6 +85,14 @@ def prefixroute(http: httpx2.AsyncClient, urls: list[str], timeout_s: float) -> 
     return _asks(Router(urls).wrap(_openai(http, urls[0], timeout_s)))
 
 
+def probing(http: httpx2.AsyncClient, urls: list[str], timeout_s: float) -> Ask:
+    """The same, and the Router asks every endpoint for its health once a second."""
+    from prefixroute import HealthPolicy, Router  # noqa: PLC0415
+
+    router = Router(urls, health=HealthPolicy(probe_every_s=1.0))
+    return _asks(router.wrap(_openai(http, urls[0], timeout_s)))
+
+
 def round_robin(http: httpx2.AsyncClient, urls: list[str], timeout_s: float) -> Ask:
     """A client of the SDK for each endpoint, in turn; each tries again by itself."""
     turns = itertools.cycle([_asks(_openai(http, url, timeout_s)) for url in urls])
@@ -115,7 +122,12 @@ def litellm(http: httpx2.AsyncClient, urls: list[str], timeout_s: float) -> Ask:
     )
 
 
-CLIENTS: Final = {"prefixroute": prefixroute, "round-robin": round_robin, "litellm": litellm}
+CLIENTS: Final = {
+    "prefixroute": prefixroute,
+    "prefixroute-probing": probing,
+    "round-robin": round_robin,
+    "litellm": litellm,
+}
 PACKAGES: Final = ("openai", "httpx2")
 
 

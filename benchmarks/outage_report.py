@@ -130,4 +130,4 @@ def tables(clients: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    return "not" if value is None else f"{value:.1f} s"
+    return "not in the run" if value is None else f"{value:.1f} s"
