@@ -199,14 +199,14 @@ def hear(client: str, line: str) -> dict[str, Any]:
 
 
 def run(clients: Sequence[str], load: Load) -> dict[str, dict[str, Any]]:
-    """Return the figures of each client; of one that can't be set up the error."""
+    """Return the figures of each client; of one that can't be set up, or that died, the error."""
     results: dict[str, dict[str, Any]] = {}
     with engines() as (urls, control):
         for client in clients:
             print(f"{client}: {load.seconds:g} s", file=sys.stderr, flush=True)
             try:
                 results[client] = summary(measure(client, urls, control, load))
-            except SetupError as error:
+            except (SetupError, RuntimeError) as error:
                 results[client] = {"error": str(error)}
     return results
 
@@ -223,7 +223,7 @@ def main() -> int:
     load = Load(rate=options.rate, seconds=options.seconds, timeout_s=options.timeout)
     clients = run(options.clients, load)
     ours = [clients[name] for name in ("prefixroute", PROBING) if name in clients]
-    sound = not any(one["failed_never_sent_to_failing"] for one in ours)
+    sound = all(one.get("failed_never_sent_to_failing") == 0 for one in ours)
     if options.json:
         report = {
             "machine": machine(),

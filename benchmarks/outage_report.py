@@ -91,12 +91,13 @@ def _began(attempt: Attempt) -> float:
 def tables(clients: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the figures as two tables in Markdown: by phase, and by endpoint that failed."""
     measured = {name: one for name, one in clients.items() if "phases" in one}
+    first = next(iter(measured.values()), {"phases": (), "outages": ()})
     lines = [
         "| phase | client | calls | failed | of these never sent to a failing endpoint "
         "| P50 | P99 | added P99 | attempts per call |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for phase in next(iter(measured.values()))["phases"]:
+    for phase in first["phases"]:
         for name, client in measured.items():
             row = client["phases"][phase]
             lines.append(
@@ -111,7 +112,7 @@ def tables(clients: Mapping[str, Mapping[str, Any]]) -> str:
         "| answers again after | half of its traffic after |",
         "|---|---|---|---|---|---|",
     ]
-    for fault in next(iter(measured.values()))["outages"]:
+    for fault in first["outages"]:
         for name, client in measured.items():
             row = client["outages"][fault]
             lines.append(

@@ -130,3 +130,4 @@ def test_the_tables_have_every_client_and_name_what_could_not_be_measured() -> N
     text = tables({"one": summary(record()), "other": {"error": "no network"}})
     assert "| killed | one | 3 | 2 | 1 |" in text
     assert "other: no network" in text
+    assert tables({"other": {"error": "no network"}}).endswith("other: no network")
