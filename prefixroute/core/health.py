@@ -58,8 +58,10 @@ class HealthPolicy:
             with an empty cache.
         probe_every_s: Interval at which the router itself asks every endpoint for ``probe_path``,
             in a thread of its own that runs while clients are open, seconds; ``None``: never, the
-            requests alone tell. A good answer readmits; none, or a 5xx, counts as a failure; a 503
-            means not ready. Probes go through the router's own pools, with the endpoint's key.
+            requests alone tell. A good answer readmits an endpoint that had not answered at all
+            (one that answers requests with 500 may be well by its own account); none, or a 5xx,
+            counts as a failure; a 503 means not ready. Probes go through the router's own pools,
+            with the endpoint's key.
         probe_path: Path that is asked for, at the endpoint's root.
 
     Raises:
@@ -112,7 +114,7 @@ class Health:
 
     __slots__ = (
         "_ends", "_history", "_probes", "cooling_until", "draining", "ejected_until", "ejections",
-        "failures", "probing", "warm_from", "warm_until",
+        "failures", "probing", "silent", "warm_from", "warm_until",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -124,6 +126,7 @@ class Health:
         self.ejections = 0  # in a row
         self.ejected_until: float | None = None  # inf: until readmitted
         self.cooling_until = -math.inf
+        self.silent = False  # what ejected it was no answer at all, rather than a bad one
         self.warm_from = self.warm_until = -math.inf
 
     def state(self, now: float) -> HealthState:

@@ -146,11 +146,27 @@ class Ledger:
                 elif self._warming:
                     available = self._warm_enough(group, available, now)
                 if available:
-                    ask = self._ask(prompt, group, available, now, panic=panic)
-                    return Placed(ask, self.policy.choose(ask))
+                    return self._chosen(prompt, group, available, now, panic=panic)
             if any(self._waits(group, now, exclude) for group in groups):
                 return None  # well but full: wait for these rather than hurry to an ejected one
         return None
+
+    def _chosen(
+        self, prompt: Prompt, group: Group, available: Sequence[int], now: float, *, panic: bool
+    ) -> Placed:
+        """Return what the policy chooses; a home that is due a probe gets it.
+
+        What it held is held elsewhere by now, so that nothing else would bring it back for long.
+        """
+        ask = self._ask(prompt, group, available, now, panic=panic)
+        choice = self.policy.choose(ask)
+        home = choice.home
+        if home is None or home == choice.index or home not in available or panic:
+            return Placed(ask, choice)
+        if group.states[home].health.ejected_until is not None:
+            ask = self._ask(prompt, group, (home,), now, panic=False)
+            choice = self.policy.choose(ask)
+        return Placed(ask, choice)
 
     def _waits(self, group: Group, now: float, exclude: frozenset[str]) -> bool:
         return any(
@@ -304,14 +320,15 @@ class Ledger:
             self._poison.put(digest, state)
             if poison:  # the request fails everywhere: that says nothing about this endpoint
                 return
-        self._failed(state, now, probe=loan.probe)
+        self._failed(state, now, probe=loan.probe, silent=status is None)
 
-    def _failed(self, state: EndpointState, now: float, *, probe: int) -> None:
+    def _failed(self, state: EndpointState, now: float, *, probe: int, silent: bool) -> None:
         state.failures += 1
         policy, members = self._health, self.members.states if self.members is not None else ()
         ejected = sum(other.health.ejected_until is not None for other in members)
         may = policy.may_eject(ejected, len(members))
         if state.health.failed(now, policy, self._random, probe=probe, may_eject=may):
+            state.health.silent = silent
             self._ejected(state, now)
 
     def release(self, loan: Loan, now: float, *, neutral: bool) -> None:
@@ -396,13 +413,14 @@ class Ledger:
         if not state.member:
             return
         if status is not None and status < _SERVER_ERROR:
-            if health.ejected_until is not None and health.ejected_until < math.inf:
+            until = health.ejected_until
+            if until is not None and until < math.inf and health.silent:
                 health.answered()
                 self._readmitted(state, now)
         elif status == _UNAVAILABLE:  # it loads its model
             health.cool(now + 2.0 * every_s)
         else:
-            self._failed(state, now, probe=0)
+            self._failed(state, now, probe=0, silent=True)
 
     def report(self, state: EndpointState, load: EngineLoad, now: float) -> None:
         """Take an engine's report of its load."""

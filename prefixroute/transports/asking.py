@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from prefixroute.core.keys import key_of
 from prefixroute.transports.attempt import PLACEHOLDER_HOST, attempt_request
 from prefixroute.transports.library import Library, library_named
 from prefixroute.transports.pools import Pools
@@ -26,10 +28,12 @@ def ask(pools: Pools, endpoint: Endpoint, path: str, *, timeout_s: float) -> tup
 
     Raises:
         httpx.TransportError: It does not answer.
+        KeyUnavailable: The function that gives its key gave none.
     """
     library = library_named("httpx")
-    request = _request(library, endpoint, path, timeout_s)
-    response = pools.sync(library, library.make_transport).handle_request(request)
+    request, tls = _request(library, endpoint, path, timeout_s), endpoint.ssl_context
+    pool: Any = pools.sync((library, tls), partial(library.make_transport, tls))
+    response = pool.handle_request(request)
     try:
         response.read()
     finally:
@@ -42,8 +46,9 @@ async def ask_async(
 ) -> tuple[int, bytes]:
     """Do what :func:`ask` does, on the running event loop."""
     library = library_named("httpx")
-    request = _request(library, endpoint, path, timeout_s)
-    pool = await pools.asynchronous(library, library.make_async_transport, current_loop())
+    request, tls = _request(library, endpoint, path, timeout_s), endpoint.ssl_context
+    make = partial(library.make_async_transport, tls)
+    pool = await pools.asynchronous((library, tls), make, current_loop())
     response = await pool.handle_async_request(request)
     try:
         await response.aread()
@@ -57,4 +62,4 @@ def _request(library: Library, endpoint: Endpoint, path: str, timeout_s: float) 
     asked = library.module.Request(
         "GET", f"https://{PLACEHOLDER_HOST}{path}", extensions={"timeout": timeout}
     )
-    return attempt_request(library, asked, endpoint)
+    return attempt_request(library, asked, endpoint, key_of(endpoint))

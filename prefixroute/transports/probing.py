@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from prefixroute.core.keys import key_of
 from prefixroute.core.router import RouterCore
 from prefixroute.errors import KeyUnavailable
-from prefixroute.transports.attempt import PLACEHOLDER_HOST, attempt_request
-from prefixroute.transports.library import library_named
+from prefixroute.transports.asking import ask
 from prefixroute.transports.pools import Pools
 
 if TYPE_CHECKING:
@@ -24,10 +23,12 @@ __all__ = ["Prober"]
 _TIMEOUT_S: Final = 5.0
 _JITTER: Final = 0.2
 """Share by which an interval varies, so that many routers don't ask together."""
+_AT_ONCE: Final = 16
+"""Endpoints that are asked at the same time."""
 
 
 class Prober:
-    """Asks every endpoint in turn and tells the router what it heard; counts as no request.
+    """Asks every endpoint now and then and tells the router what it heard; counts as no request.
 
     The thread begins with the first call, ends with :meth:`stop` or with the router, and begins
     anew in the child of a fork.
@@ -42,7 +43,6 @@ class Prober:
     def __init__(self, core: RouterCore, pools: Pools, *, every_s: float, path: str) -> None:
         self._core, self._pools = weakref.ref(core), pools
         self._every_s, self._path = every_s, path
-        self._library = library_named("httpx")
         self._random = Random()  # noqa: S311 - spreads probes
         self._pid = 0  # of the process that the thread runs in
         self._stopped = threading.Event()
@@ -66,15 +66,19 @@ class Prober:
             core = self._core()
             if core is None:
                 return
-            for endpoint in core.endpoints:
-                try:
-                    status = self.ask(endpoint)
-                except KeyUnavailable:
-                    continue  # which says nothing about the endpoint
-                if stopped.is_set():
-                    return  # what was heard may come of the pools' being closed
-                core.probed(endpoint, status)
+            endpoints = core.endpoints
+            with ThreadPoolExecutor(min(_AT_ONCE, len(endpoints))) as threads:
+                for _ in threads.map(partial(self._probe, core, stopped), endpoints):
+                    pass  # one that hangs delays no news of the others
             del core  # which may be collected while this waits
+
+    def _probe(self, core: RouterCore, stopped: threading.Event, endpoint: Endpoint) -> None:
+        try:
+            status = self.ask(endpoint)
+        except KeyUnavailable:
+            return  # which says nothing about the endpoint
+        if not stopped.is_set():  # else what was heard may come of the pools' being closed
+            core.probed(endpoint, status)
 
     def ask(self, endpoint: Endpoint) -> int | None:
         """Return the status that an endpoint answers with; ``None``: it does not.
@@ -82,18 +86,9 @@ class Prober:
         Raises:
             KeyUnavailable: The function that gives its key gave none.
         """
-        library = self._library
-        timeout = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
-        asked = library.module.Request(
-            "GET", f"https://{PLACEHOLDER_HOST}{self._path}", extensions={"timeout": timeout}
-        )
-        key, tls = key_of(endpoint), endpoint.ssl_context
         try:
-            request = attempt_request(library, asked, endpoint, key)
-            pool = self._pools.sync((library, tls), partial(library.make_transport, tls))
-            response: Any = pool.handle_request(request)
+            return ask(self._pools, endpoint, self._path, timeout_s=_TIMEOUT_S)[0]
+        except KeyUnavailable:
+            raise
         except Exception:  # noqa: BLE001 - whatever keeps it from answering
             return None
-        response.close()
-        status: int = response.status_code
-        return status

@@ -174,3 +174,38 @@ def test_the_probe_of_one_that_left_is_ignored() -> None:
     router = make_router(2)
     router.probed(Endpoint("http://elsewhere:8000"), None)
     assert router.stats().failures == 0
+
+
+def test_a_good_probe_says_little_of_one_that_answers_requests_with_errors() -> None:
+    clock = FakeClock()
+    router = make_router(2, clock=clock, health=HealthPolicy(jitter=0))
+    for digest in range(5):
+        with router.acquire({}, exclude=urls(2)[1:]) as lease:
+            lease.failed(status=500, digest=digest)
+    router.probed(router.endpoints[0], 200)
+    assert states(router)[0] is HealthState.EJECTED  # its health page was fine all the time
+    clock.tick(10.0)
+    with router.acquire({}, exclude=urls(2)[1:]):
+        pass
+    assert states(router)[0] is HealthState.HEALTHY
+
+
+def test_a_home_that_is_due_a_probe_gets_it_though_others_hold_the_prefix(
+    held: ExitStack,
+) -> None:
+    clock = FakeClock()
+    router = make_router(4, clock=clock, peers=1, health=HealthPolicy(jitter=0))
+    for number in range(100, 200):  # among others the prefix is not hot
+        router.acquire(blocks(number)).release()
+    prompt = blocks(1, 2, 3, 4)
+    with router.acquire(prompt) as first:
+        home = first.endpoint.id
+    fail(router, home)
+    for _ in range(2):  # the prefix has a copy elsewhere now
+        with router.acquire(prompt) as lease:
+            assert lease.endpoint.id != home
+            assert lease.decision.home is not None
+            assert lease.decision.home.id == home
+    clock.tick(10.0)
+    sent = [held.enter_context(router.acquire(prompt)) for _ in range(3)]
+    assert [lease.endpoint.id == home for lease in sent] == [True, False, False]

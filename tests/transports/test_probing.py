@@ -88,10 +88,11 @@ def test_case_40_probes_carry_the_endpoints_own_key() -> None:
 
     router = Router([Endpoint("http://a:1/sub/v1", api_key="secret", headers={"x-own": "1"})])
     pools = router._shared_pools()
+    from prefixroute.transports.library import library_named
     from prefixroute.transports.probing import Prober
 
     prober = Prober(router, pools, every_s=1.0, path="/health")
-    pools.sync((prober._library, None), lambda: httpx.MockTransport(answer))
+    pools.sync((library_named("httpx"), None), lambda: httpx.MockTransport(answer))
     assert prober.ask(router.endpoints[0]) == 200
     assert str(seen[0].url) == "http://a:1/sub/health"
     assert seen[0].headers["authorization"] == "Bearer secret"
