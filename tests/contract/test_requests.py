@@ -120,6 +120,36 @@ def test_case_34_json_is_forwarded_byte_for_byte(flavour: Flavour) -> None:
     flavour.run(main)
 
 
+def test_case_13_a_binary_upload_is_routed_and_byte_identical(flavour: Flavour) -> None:
+    """production-stack 1038: a router that reads every body as text."""
+    router = Router(urls(3))
+    data = bytes(range(256)) * 300 + b"\r\n--edg" + b"\xff\x00{" * 5
+    body = (
+        b'--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\n'
+        b"Content-Type: application/octet-stream\r\n\r\n" + data + b"\r\n--edge--\r\n"
+    )
+    kind = "multipart/form-data; boundary=edge"
+
+    async def main() -> None:
+        inner = Inner(flavour, ok(flavour))
+        async with flavour.client(router, inner) as client:
+            for _ in range(3):
+                files = {"file": ("a.bin", BytesIO(data), "application/octet-stream")}
+                fields = {"purpose": "batch"}
+                headers = {"content-type": kind}
+                response = await client.post("/files", files=files, data=fields, headers=headers)
+                assert response.status_code == 200
+                decision = response.extensions["prefixroute"]
+                assert decision.key is None
+                assert decision.endpoint.url == f"http://{inner.hosts[-1]}:8000/v1"
+        assert [one.body for one in inner.received] == [body] * 3
+        assert {one.headers["content-type"] for one in inner.received} == {kind}
+        assert len(set(inner.hosts)) == 3  # no key: spread
+
+    flavour.run(main)
+
+
 def test_case_34_multipart_is_forwarded_byte_for_byte(flavour: Flavour) -> None:
     router = Router(urls(2))
     audio = bytes(range(256)) * 40

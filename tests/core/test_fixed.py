@@ -133,7 +133,7 @@ def test_after_admission_a_bound_may_be_exceeded_only_because_others_left() -> N
 # -- keys ----------------------------------------------------------------------
 
 
-def test_case_6_the_turns_of_a_chat_keep_their_key() -> None:
+def test_case_06_the_turns_of_a_chat_keep_their_key() -> None:
     for first in (1, 5, 400, 5000):
         for system in (None, "You are helpful.", text("system", 8000)):
             router = make_router(8, placement=Fixed())
@@ -141,7 +141,7 @@ def test_case_6_the_turns_of_a_chat_keep_their_key() -> None:
             assert len({router.route(body).key for body in bodies}) == 1
 
 
-def test_case_6_one_prefix_with_50_suffixes_goes_to_one_endpoint() -> None:
+def test_case_06_one_prefix_with_50_suffixes_goes_to_one_endpoint() -> None:
     prefix = text("prefix", 4096)
     for seed in range(5):
         router = make_router(8, placement=Fixed(), seed=seed)

@@ -35,7 +35,7 @@ def test_who_was_sent_a_chain_holds_it_and_what_extends_from_it() -> None:
     assert held(table, [1, 2, 3], [b, c]) == {b: 2}
 
 
-def test_case_7_blocks_count_only_after_what_they_follow() -> None:
+def test_case_07_blocks_count_only_after_what_they_follow() -> None:
     table = PrefixMap(100)
     a, b = table.join(), table.join()
     table.add([11], a)

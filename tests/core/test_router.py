@@ -151,7 +151,7 @@ def test_without_a_seed_ties_start_anywhere() -> None:
 
 @every_placement
 @pytest.mark.parametrize("body", NO_KEY, ids=repr)
-def test_case_2_what_has_no_key_is_spread_and_never_raises(name: str, body: Any) -> None:
+def test_case_02_what_has_no_key_is_spread_and_never_raises(name: str, body: Any) -> None:
     router = router_of(name)
     used: Counter[str] = Counter()
     for _ in range(40):
@@ -332,7 +332,7 @@ def responses(previous: str | None = None, **fields: Any) -> dict[str, Any]:
 
 
 @every_placement
-def test_case_4_a_response_is_continued_where_it_was_given(name: str) -> None:
+def test_case_04_a_response_is_continued_where_it_was_given(name: str) -> None:
     router = router_of(name, 8)
     for number in range(30):
         with router.acquire(responses(input=text(number, 50))) as lease:

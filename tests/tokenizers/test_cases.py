@@ -43,7 +43,7 @@ class TestCase14:
     """curator 178: special tokens as content."""
 
     @needs_tiktoken
-    def test_with_tiktoken(self, text: str, caplog: Any) -> None:
+    def test_case_14_with_tiktoken(self, text: str, caplog: Any) -> None:
         tokenizer = TiktokenTokenizer(encoding())
         with warned(caplog) as found:
             for body in (chat(user(text)), completion(text)):
@@ -54,7 +54,7 @@ class TestCase14:
         assert not found
 
     @needs_transformers
-    def test_with_transformers(self, text: str, plain: Any, caplog: Any) -> None:
+    def test_case_14_with_transformers(self, text: str, plain: Any, caplog: Any) -> None:
         with warned(caplog) as found:
             for body in (chat(user(text)), completion(text), chat(user([text, {"x": 1}]))):
                 assert read(body, HuggingFaceTokenizer(plain)).counted
@@ -66,13 +66,13 @@ class TestCase14:
 class TestCase15:
     """bitlbee-discord 85: a boundary inside a character."""
 
-    def test_of_a_block(self, offset: int, character: str) -> None:
+    def test_case_15_of_a_block(self, offset: int, character: str) -> None:
         body = chat(user("x" * offset + character * 3000))
         for tokenizer in (Letters(), Templated(chatml)):
             raw = json.dumps(body, ensure_ascii=False).encode()
             assert read(raw, tokenizer) == read(json.dumps(body).encode(), tokenizer)
 
-    def test_of_a_piece_or_of_what_is_encoded(self, offset: int, character: str) -> None:
+    def test_case_15_of_a_piece_or_of_what_is_encoded(self, offset: int, character: str) -> None:
         for around in (4096, 8192, 2**17):
             text = ("word " * around)[: around - 8 + offset] + character * 4 + " word" * 9
             tokenizer = Letters()
@@ -84,7 +84,9 @@ class TestCase15:
 class TestCase16:
     """tiktoken 369, 413: no network, no vocabulary, twenty threads; a host that never answers."""
 
-    def test_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    def test_case_16_one_bounded_attempt_one_warning(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ) -> None:
         monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
         over, tries = threading.Event(), []
 
@@ -110,7 +112,9 @@ class TestCase17:
     """transformers 33246, InternVL 1173: templates that are missing or refuse."""
 
     @pytest.mark.parametrize("template", [None, REFUSES_SYSTEM])
-    def test_no_template_and_one_without_a_system_role(self, template: Any, caplog: Any) -> None:
+    def test_case_17_no_template_and_one_without_a_system_role(
+        self, template: Any, caplog: Any
+    ) -> None:
         tokenizer = HuggingFaceTokenizer(hf_tokenizer(template))
         with warned(caplog) as found:
             made = router(tokenizer)
@@ -120,7 +124,7 @@ class TestCase17:
         assert len(prompt.chain) == 2
         assert len(found) == 1
 
-    def test_lists_and_tools(self, plain: Any, caplog: Any) -> None:
+    def test_case_17_lists_and_tools(self, plain: Any, caplog: Any) -> None:
         tokenizer = HuggingFaceTokenizer(plain)
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         turns = [
@@ -138,7 +142,7 @@ class TestCase17:
 class TestCase18:
     """PocketLLM 286: `apply_chat_template` that returns a mapping."""
 
-    def test_it(self) -> None:
+    def test_case_18_a_mapping_has_input_ids(self) -> None:
         class Mapped:
             def encode(self, text: str, **how: Any) -> list[int]:
                 raise AssertionError
@@ -156,7 +160,7 @@ class TestCase18:
 class TestCase19:
     """transformers 47085, tokenizers 187: threads and forks."""
 
-    def test_sixteen_threads_route_five_hundred_times_each(self, plain: Any, caplog: Any) -> None:
+    def test_case_19_sixteen_threads_route_500_times_each(self, plain: Any, caplog: Any) -> None:
         tokenizer = HuggingFaceTokenizer(plain)
         made = router(tokenizer)
         bodies = [chat(SYSTEM, user(f"question {n} " * 5)) for n in range(50)]
@@ -176,7 +180,7 @@ class TestCase19:
         assert not found
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-    def test_a_child_of_a_fork_routes_as_its_parent_does(self, plain: Any) -> None:
+    def test_case_19_a_child_of_a_fork_routes_as_its_parent_does(self, plain: Any) -> None:
         made = router(HuggingFaceTokenizer(plain))
         body, other = chat(SYSTEM, user("hello")), chat(SYSTEM, user("other " * 99))
         made.route(body)
