@@ -7,8 +7,16 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.fixed import Fixed
@@ -17,7 +25,7 @@ from prefixroute.core.health import HealthPolicy
 from prefixroute.core.lease import Lease
 from prefixroute.core.load import EndpointState, EngineLoad
 from prefixroute.core.nested import Nested
-from prefixroute.core.placement import Placement
+from prefixroute.core.placement import Placement, outstanding
 from prefixroute.core.ring import Ring
 from prefixroute.core.router import RouterCore
 from prefixroute.errors import Saturated
@@ -26,6 +34,23 @@ from ..core.support import FakeClock, blocks, chat
 
 names = st.sampled_from([f"gpu-{number}" for number in range(8)])
 weights = st.sampled_from([0.25, 0.5, 1.0, 1.0, 1.0, 2.0, 3.0])
+
+Machine = type[RuleBasedStateMachine]
+
+
+def run(machine: Machine, *, examples: int, steps: int = 40) -> None:
+    """Let a machine run, as CI does; planted faults are looked for with the same settings."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+            phases=[Phase.generate],  # nobody reads a shrunk example of a planted fault
+        ),
+    )
+
 
 KEYS = [digest64(number.to_bytes(2, "little")) for number in range(80)]
 
@@ -173,6 +198,9 @@ class FixedMachine(RuleBasedStateMachine):
             lease.release()
 
 
+LONGEST_BELIEVED_S = 3.0 * 60.0
+"""Three intervals, of which none is taken for longer than a minute."""
+
 ids = st.sampled_from(["a", "b", "c", "d"])
 prompts = st.sampled_from(
     [
@@ -211,6 +239,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.serial = 0
         self.accounts: dict[int, EndpointState] = {}
         self.expected: dict[int, int] = {}  # in-flight requests by account
+        self.heard: dict[int, float] = {}  # when an account had its last report
         self.notice()
 
     @staticmethod
@@ -364,6 +393,10 @@ class LeaseMachine(RuleBasedStateMachine):
     )
     def report(self, loads: dict[str, EngineLoad]) -> None:
         self.router.report_load(loads)
+        named = {name.removeprefix("http://").lower() for name in loads}
+        for state in self.router._members.states:
+            if state.endpoint.id in named:
+                self.heard[id(state)] = self.router._now()
 
     @rule(seconds=st.sampled_from([0.01, 1.0, 10.0, 700.0, 1e6, -0.5, -1e5]))
     def wait(self, seconds: float) -> None:
@@ -390,6 +423,23 @@ class LeaseMachine(RuleBasedStateMachine):
             assert endpoint.in_flight == state.in_flight
             assert endpoint.hit_rate is None or 0.0 <= endpoint.hit_rate <= 1.0
             assert math.isfinite(endpoint.work)
+
+    @invariant()
+    def an_old_report_is_not_believed(self) -> None:
+        queues, now = self.router._ledger.queues, self.router._now()
+        for state in self.router._members.states:
+            age = now - self.heard.get(id(state), -math.inf)
+            if age > LONGEST_BELIEVED_S and state.endpoint.weight > 0:
+                said = state.foreign_s, state.foreign_requests
+                believed = queues.foreign_s(state, now), outstanding(state, queues, now)
+                state.foreign_s, state.foreign_requests = 1e9, 10**9
+                assert believed == (queues.foreign_s(state, now), outstanding(state, queues, now))
+                state.foreign_s, state.foreign_requests = said
+
+    @invariant()
+    def who_left_is_compared_with_nobody(self) -> None:
+        assert self.router._ledger.queues._members == self.router._members.states
+        assert self.router._ledger._warming <= set(self.router._members.states)
 
     @invariant()
     def limits_hold(self) -> None:
