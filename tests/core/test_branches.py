@@ -34,9 +34,14 @@ class Real(float):
 
 def test_values_of_libraries_count_as_what_they_are() -> None:
     router = make_router()
-    plain = router.read({"model": "m", "prompt": [1, 2, 3], "temperature": 0.5})
+    plain = router.read({"model": "m", "prompt": [1, 2, 3], "temperature": 0.5, "tools": [0.5]})
     assert plain.chain
-    odd = {"model": "m", "prompt": UserList([Whole(1), 2, 3]), "temperature": Real(0.5)}
+    odd = {
+        "model": "m",
+        "prompt": UserList([Whole(1), 2, 3]),
+        "temperature": Real(0.5),
+        "tools": [Real(0.5)],
+    }
     assert router.read(odd) == plain
     assert router.read({"model": "m", "prompt": range(1, 4)}) == plain
 
