@@ -1,0 +1,37 @@
+"""The mutants are what they say they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.mutation.__main__ import accepted
+from tests.mutation.mutants import mutants_of
+
+SOURCE = '''
+"""A module."""
+__all__ = ["f"]
+LIMIT: int = 3
+
+def f(a: int = 1) -> bool:
+    """Say."""
+    g.count += a
+    return not a < LIMIT
+'''
+
+
+def test_each_mutant_is_one_change(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(SOURCE)
+    assert {(mutant.name, mutant.at_import) for mutant in mutants_of(path)} == {
+        ("m.py (module): LIMIT: int = 3  ->  LIMIT: int = 4", True),
+        ("m.py (module): LIMIT: int = 3  ->  LIMIT: int = 2", True),
+        ("m.py (module): def f(a: int=1) -> bool:  ->  def f(a: int=2) -> bool:", True),
+        ("m.py (module): def f(a: int=1) -> bool:  ->  def f(a: int=0) -> bool:", True),
+        ("m.py f: g.count += a  ->  pass", False),
+        ("m.py f: return not a < LIMIT  ->  return a < LIMIT", False),
+        ("m.py f: return not a < LIMIT  ->  return not a <= LIMIT", False),
+    }
+
+
+def test_each_accepted_mutant_has_a_reason() -> None:
+    assert all(accepted().values())
