@@ -199,3 +199,33 @@ def test_case_31_polls_touch_no_counters(router: Router) -> None:
     assert [endpoint.in_flight for endpoint in router.stats().endpoints] == before
     for lease in held:
         lease.release()
+
+
+class Paused:
+    """A source of loads that does not answer until it is told to: a server that is stopped."""
+
+    def __init__(self, router: Router) -> None:
+        self.endpoints, self.report_load = router.endpoints, router.report_load
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+        self._router = router
+
+    def ask(self, endpoint: Endpoint, path: str, *, timeout_s: float) -> tuple[int, bytes]:
+        self.asked.set()
+        self.goes_on.wait()
+        return self._router.ask(endpoint, path, timeout_s=timeout_s)
+
+    async def aask(self, endpoint: Endpoint, path: str, *, timeout_s: float) -> tuple[int, bytes]:
+        raise NotImplementedError
+
+
+def test_case_42_a_signal_that_stalls_delays_no_request(router: Router) -> None:
+    paused = Paused(router)
+    with EngineMetrics(paused, every_s=0.01), router.client() as client:
+        try:
+            paused.asked.wait()
+            for _ in range(20):  # all of them while nothing answers the poller
+                assert client.post("/chat/completions", json=CHAT).status_code == 200
+            assert loads(router) == [None] * 3  # local knowledge alone
+        finally:
+            paused.goes_on.set()
+        until(lambda: None not in loads(router))  # and the view heals
