@@ -280,10 +280,12 @@ class LifeMachine(RuleBasedStateMachine):
         else:
             life.fail(self.now, 0)
 
-    @rule(name=names, asked_s=st.permutations([0.5, 8.0, 60.0]))
-    def refuse_all(self, name: str, asked_s: list[float]) -> None:
+    @precondition(lambda self: self.open)
+    @rule(at=places, asked_s=st.permutations([0.5, 8.0, 60.0]))
+    def refuse_all(self, at: int, asked_s: list[float]) -> None:
         """Requests at one endpoint are refused together, with a wait for each."""
-        there = [n for n, (_, life) in self.open.items() if life is self.life(name)]
+        _, _, busy = self.any_open(at)
+        there = [n for n, (_, life) in self.open.items() if life is busy and n not in self.failed]
         for serial, wait_s in zip(sorted(there), asked_s, strict=False):
             self.refuse(sorted(self.open).index(serial), 503, wait_s)
 
