@@ -45,4 +45,4 @@ def test_the_lives_of_endpoints_on_others(placement: Callable[[], Placement]) ->
 
 
 def test_calls() -> None:
-    run(ExchangeMachine, examples=120)
+    run(ExchangeMachine, examples=400)

@@ -39,7 +39,7 @@ EXAMPLES: dict[Machine, int] = {
     FixedMachine: 120,
     LeaseMachine: 150,
     LifeMachine: 200,
-    ExchangeMachine: 120,
+    ExchangeMachine: 400,
 }
 """As many as in ``test_machines``."""
 
