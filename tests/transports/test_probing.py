@@ -35,6 +35,12 @@ def router(cluster: FakeCluster) -> Iterator[Router]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    until(lambda: not probers())
+
+
 def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
     while not holds():
