@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
@@ -27,6 +29,7 @@ _READ_REFUSAL_S: Final = 5.0
 _LEAST_READ_S: Final = 0.25
 _LOAD: Final = frozenset({429, 503})
 _OF_THE_WIRE: Final = ("content-length", "content-encoding", "transfer-encoding")
+_NOT_JSON: Final = digest64(b"a body that is no JSON")
 _KEPT_IDS: Final = ("/responses", "/conversations")
 
 
@@ -91,8 +94,16 @@ class Call:
         return count.isascii() and count.isdigit() and int(count[:9]) > 0
 
     def _digest(self) -> int | None:
+        """Return what the errors of one request have in common; ``None``: it is not known.
+
+        Bodies that claim to be JSON and are not have one digest together: some engines answer them
+        with 500, and that says nothing about the engines, however many there are.
+        """
         if not self._body:
             return None
+        kind = self.request.headers.get("content-type", "")
+        if "json" in kind.lower() and not _is_json(self._body):
+            return _NOT_JSON
         return digest64(b"%s\0%s" % (self._path.encode("utf-8", "replace"), self._body))
 
     # -- one attempt -----------------------------------------------------------
@@ -200,6 +211,14 @@ class Call:
                 }
             },
         )
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
 
 
 class Refusal:

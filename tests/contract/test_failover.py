@@ -122,6 +122,22 @@ def test_500_is_returned_and_one_requests_count_once(flavour: Flavour) -> None:
     flavour.run(main)
 
 
+def test_500s_of_all_bodies_that_are_no_json_count_once_together(flavour: Flavour) -> None:
+    router = Router(urls(1), health=HealthPolicy(failures=100))
+    inner = Inner(flavour, response(flavour, 500))
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            for body in (b'{"messages": [1', b'{"messages": [2', b"\xff", b'{"a":"\xff"}'):
+                await client.post(content=body, headers={"content-type": "application/json"})
+            assert failures(router) == 1
+            for body in (b"one file", b"another file"):
+                await client.post(content=body, headers={"content-type": "audio/wav"})
+            assert failures(router) == 3
+
+    flavour.run(main)
+
+
 def test_500s_of_requests_that_cannot_be_told_apart_all_count(flavour: Flavour) -> None:
     router = Router(urls(1), health=HealthPolicy(failures=100))
     inner = Inner(flavour, response(flavour, 500))
