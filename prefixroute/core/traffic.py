@@ -122,8 +122,8 @@ class Traffic:
         for prefix in chain:
             stored = counts.get(prefix)
             counts.put(prefix, weight if stored is None else stored + weight)
-        end = len(chain) if blocks is None else blocks
-        if end:
+        # The same prompt again ends where this one does, one that goes on leaves its tail.
+        for end in {len(chain), len(chain) if blocks is None else blocks} - {0}:
             last = chain[end - 1]
             self._ends.put(last, (self._ends.peek(last) or 0.0) + weight)
 

@@ -418,3 +418,31 @@ def test_a_lone_conversation_with_a_long_paste_stays() -> None:
                 used.append(lease.endpoint.id)
             said += [text((seed, turn, "a"), 500), text((seed, turn), 30_000 if turn == 6 else 80)]
         assert len(set(used)) == 1, (seed, used)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("turns", [(0, 1, 0), (0, 0, 1), (0, 1, 2)])
+@pytest.mark.parametrize("kind", ["text", "ids", "chat"])
+def test_a_lone_prompt_that_goes_on_or_comes_again_stays(
+    kind: str, turns: tuple[int, ...], seed: int
+) -> None:
+    router = make_router(4, seed=seed)
+    long = f"Once upon a time in {seed} lands " * 40
+
+    def body(more: int) -> object:
+        text = long + " and so it goes on, as it has always gone" * more
+        match kind:
+            case "text":
+                return {"prompt": text}
+            case "ids":
+                return {"prompt": [ord(letter) for letter in text]}
+            case _:
+                messages = [{"role": "user", "content": long}]
+                messages += [{"role": "assistant", "content": "Well."}] * more
+                return {"messages": messages}
+
+    used = set()
+    for more in turns:
+        with router.acquire(body(more)) as lease:  # type: ignore[arg-type]
+            used.add(lease.endpoint.id)
+    assert len(used) == 1
