@@ -421,8 +421,15 @@ def test_a_lone_conversation_with_a_long_paste_stays() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("turns", [(0, 1, 0), (0, 0, 1), (0, 1, 2)])
-@pytest.mark.parametrize("kind", ["text", "ids", "chat"])
+@pytest.mark.parametrize(
+    ("kind", "turns"),
+    [
+        ("text", (0, 1, 0)),
+        ("ids", (0, 1, 0)),
+        ("chat", (0, 0, 1)),
+        ("chat", (0, 1, 2)),
+    ],
+)
 def test_a_lone_prompt_that_goes_on_or_comes_again_stays(
     kind: str, turns: tuple[int, ...], seed: int
 ) -> None:
