@@ -26,11 +26,6 @@ _CREDITED_AFTER: Final = 4.0
 """Own sightings of a hot prefix before a home below it is taken to hold what others brought there:
 so much traffic is no lone conversation any more, whose latest turns nobody else has."""
 
-_MOST: Final = 0.5
-"""Of all requests so far: a prefix that more of them have needs no such sightings once two requests
-went on from it differently, which those of one conversation do not. Else routers that live for a
-few requests would send most of them to the endpoint that had the first."""
-
 _FALL_BELOW: Final = 0.7
 """A spread that has risen falls only when the traffic is below this share of its threshold."""
 
@@ -118,13 +113,11 @@ class Walk:
             head = within[:spread]
             spreads.append((key, spread))
             members = set(head)
-            shared = count >= _CREDITED_AFTER or (
-                count > _MOST * total and traffic.branched(keys, at + 1)
-            )
-            if shared or count >= _SURE_AFTER:
+            if count >= _SURE_AFTER:
                 for index in head:
                     sure[index] = at + 1
-            credited = credited and shared
+            if count < _CREDITED_AFTER:
+                credited = False
         rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
         head = self._thinned(head, chain[depth], group)
         return Homes(

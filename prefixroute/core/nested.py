@@ -239,8 +239,7 @@ class NestedPolicy(StatelessPolicy):
             return
         if counted:
             self._traffic.advance(ask.now)
-            keys, label = traffic_keys(prompt.chain, ask.group), ask.group.label
-            self._traffic.record(keys, label, prompt.lasting_blocks)
+            self._traffic.record(traffic_keys(prompt.chain, ask.group), ask.group.label)
             for key, spread in choice.spreads:
                 self._traffic.set_spread(key, spread)
         self._map.add(prompt.chain, ask.group.states[choice.index].bit)

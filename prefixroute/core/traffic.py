@@ -8,7 +8,7 @@ now is the decayed one, so nothing has to be touched while time passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 from prefixroute.core.bounded import BoundedDict
@@ -16,9 +16,6 @@ from prefixroute.core.bounded import BoundedDict
 __all__ = ["Traffic", "share"]
 
 _RESCALE_AT: Final = 2.0**512
-
-_ROUNDING: Final = 1.0 + 1e-9
-"""Sums of the same weights in another order."""
 
 _GROUPS: Final = 4096
 """Groups whose totals are remembered: models and tiers come and go with the endpoints."""
@@ -49,14 +46,11 @@ class Traffic:
         max_prefixes: The most prefixes that are counted.
     """
 
-    __slots__ = (
-        "_counts", "_ends", "_half_life_s", "_now", "_spreads", "_start", "_totals", "_weight",
-    )  # fmt: skip
+    __slots__ = ("_counts", "_half_life_s", "_now", "_spreads", "_start", "_totals", "_weight")
 
     def __init__(self, *, half_life_s: float, max_prefixes: int) -> None:
         self._half_life_s = half_life_s
         self._counts: BoundedDict[int, float] = BoundedDict(max_prefixes)
-        self._ends: BoundedDict[int, float] = BoundedDict(max(2, max_prefixes // 8))
         self._spreads: BoundedDict[int, int] = BoundedDict(max(2, max_prefixes // 8))
         self._totals: BoundedDict[Hashable, float] = BoundedDict(_GROUPS)
         self._start: float | None = None
@@ -81,7 +75,6 @@ class Traffic:
         """Start anew with a weight of 1: once in some 500 half-lives."""
         weight, self._weight, self._start = self._weight, 1.0, self._now
         self._counts.transform(lambda count: count / weight)
-        self._ends.transform(lambda count: count / weight)
         self._totals.transform(lambda total: total / weight)
 
     def count(self, prefix: int) -> float:
@@ -89,43 +82,17 @@ class Traffic:
         stored = self._counts.peek(prefix)
         return stored / self._weight if stored is not None else 0.0
 
-    def branched(self, chain: Sequence[int], blocks: int) -> bool:
-        """Return whether a request left this chain at or below the end of its first ``blocks``.
-
-        One that ended there has not: the next turn of a conversation goes on where the last ended.
-        """
-        peek, ended = self._counts.peek, self._ends.peek
-        count = peek(chain[blocks - 1]) or 0.0
-        for at in range(blocks, len(chain) + 1):
-            went_on = (peek(chain[at]) or 0.0) if at < len(chain) else 0.0
-            if count > (went_on + (ended(chain[at - 1]) or 0.0)) * _ROUNDING:
-                return True
-            if not went_on:
-                return False
-            count = went_on
-        return False
-
     def total(self, group: Hashable) -> float:
         """Return the decayed count of all requests of a group (those with one eligible set)."""
         return (self._totals.peek(group) or 0.0) / self._weight
 
-    def record(self, chain: Sequence[int], group: Hashable, blocks: int | None = None) -> None:
-        """Count one request of ``group`` with these prefixes, at the time last advanced to.
-
-        Args:
-            chain: Its prefixes.
-            group: Of requests with one eligible set.
-            blocks: How many of them a request that continues this one has too; ``None``: all.
-        """
+    def record(self, chain: Iterable[int], group: Hashable) -> None:
+        """Count one request of ``group`` with these prefixes, at the time last advanced to."""
         weight, counts = self._weight, self._counts
         self._totals.put(group, (self._totals.get(group) or 0.0) + weight)
         for prefix in chain:
             stored = counts.get(prefix)
             counts.put(prefix, weight if stored is None else stored + weight)
-        # The same prompt again ends where this one does, one that goes on leaves its tail.
-        for end in {len(chain), len(chain) if blocks is None else blocks} - {0}:
-            last = chain[end - 1]
-            self._ends.put(last, (self._ends.peek(last) or 0.0) + weight)
 
     def spread(self, prefix: int) -> int:
         """Return how many endpoints the prefix was last given (1: it was not hot)."""

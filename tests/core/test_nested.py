@@ -18,7 +18,7 @@ from prefixroute.core.lease import Lease
 from prefixroute.core.nested import Nested, NestedPolicy
 from prefixroute.core.router import RouterCore
 
-from .support import FakeClock, blocks, chat, conversation, make_router, serve, states, text, urls
+from .support import FakeClock, blocks, chat, conversation, make_router, states, text, urls
 from .test_load import group
 from .world import World
 
@@ -267,16 +267,6 @@ def test_an_endpoint_that_first_replied_slowly_is_not_left_for_good() -> None:
         late += unlucky and number >= 2000
     assert not first
     assert late > 0.6 * 400 / 4
-
-
-def test_routers_of_few_requests_do_not_crowd_where_their_first_one_went() -> None:
-    """A system prompt of several blocks, 60 routers of five requests each."""
-    later: Counter[str] = Counter()
-    for number in range(60):
-        router = make_router(8)
-        used = [serve(router, blocks(1, 2, 3, 4, 9 * number + turn)) for turn in range(5)]
-        later.update(used[1:])
-    assert max(later.values()) < 0.25 * later.total()
 
 
 def test_many_routers_keep_prefixes_together() -> None:
