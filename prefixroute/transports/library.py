@@ -68,6 +68,8 @@ class Library:
             return Failure.NOT_OURS if _is_exhausted(error) else Failure.NOT_CONNECTED
         if stale and isinstance(error, self._broken):
             return Failure.STALE
+        if isinstance(error, OSError):  # of TLS, say: not all of them become the library's own
+            return Failure.NOT_OURS if _is_exhausted(error) else Failure.SENT
         return Failure.SENT if isinstance(error, self._sent) else Failure.NOT_OURS
 
     def is_timeout(self, error: Exception) -> bool:

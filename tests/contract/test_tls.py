@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,6 +127,7 @@ def test_a_client_certificate_is_shown_where_it_belongs(
     assert server.seen == [None] * 2
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator object ByteStream")
 def test_who_shows_no_certificate_is_turned_away(
     flavour: Flavour, ca: trustme.CA, server: Server, strict: Server
 ) -> None:
@@ -205,3 +207,23 @@ def test_an_inner_transport_has_its_own(flavour: Flavour, ca: trustme.CA) -> Non
         assert router.stats().in_flight == 0
 
     flavour.run(main)
+
+
+def test_an_error_of_tls_that_the_library_passes_on_is_the_endpoints(flavour: Flavour) -> None:
+    """asyncio's streams raise some of them as they are."""
+    router = Router(["http://a:1", "http://b:1"], failover=Failover(replay_sent=True))
+    seen: list[str] = []
+
+    def answer(request: Any) -> Any:
+        seen.append(request.url.host)
+        if len(seen) == 1:
+            raise ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]")
+        return flavour.module.Response(200)
+
+    async def main() -> None:
+        async with flavour.client(router, flavour.module.MockTransport(answer)) as client:
+            assert (await client.post()).status_code == 200
+
+    flavour.run(main)
+    assert sorted(seen) == ["a", "b"]
+    assert router.stats().failures == 1
