@@ -114,6 +114,12 @@ class Replica(ABC):
         with suppress(ProcessLookupError):  # it and all of its group are gone
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        while self._listens():  # the server is the guard's child: it ends a moment later
+            time.sleep(0.005)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def log_tail(self, lines: int = 25) -> str:
         """The end of what the server wrote, over all its starts."""

@@ -75,6 +75,7 @@ class Life:
     cooling_until: float = -math.inf
     warm_from: float = -math.inf
     warm_until: float = -math.inf
+    silent: bool = False  # it gave no answer at all when it was ejected
     probe: int = 0
     in_flight: int = 0
     failed: int = 0
@@ -108,7 +109,7 @@ class Life:
         self.ejected_until, self.probe, self.ejections = None, 0, 0
         self.warm_from, self.warm_until = now, now + POLICY.warm_up_s
 
-    def fail(self, now: float, serial: int) -> None:
+    def fail(self, now: float, serial: int, *, silent: bool) -> None:
         self.failures += 1
         self.failed += 1
         if serial and serial == self.probe:
@@ -116,6 +117,7 @@ class Life:
         elif self.ejected_until is not None or self.failures < POLICY.failures:
             return
         self.ejections += 1
+        self.silent = silent
         length = POLICY.eject_for_s * 2 ** (self.ejections - 1)
         self.ejected_until = now + min(POLICY.max_eject_for_s, length)
 
@@ -219,7 +221,7 @@ class LifeMachine(RuleBasedStateMachine):
         lease.failed(OSError() if status is None else None, status)
         if status not in (400, 501) and serial not in self.failed:
             self.failed.add(serial)
-            life.fail(self.now, serial)
+            life.fail(self.now, serial, silent=status is None)
 
     @precondition(lambda self: self.open)
     @rule(
@@ -273,12 +275,13 @@ class LifeMachine(RuleBasedStateMachine):
         if life is None:
             return
         if status is not None and status < 500:
-            if life.ejected_until is not None and life.ejected_until < math.inf:
+            ejected = life.ejected_until is not None and life.ejected_until < math.inf
+            if ejected and life.silent:
                 life.readmitted(self.now)
         elif status == 503:
             life.cool(self.now, 2 * 5.0)
         else:
-            life.fail(self.now, 0)
+            life.fail(self.now, 0, silent=True)
 
     @precondition(lambda self: self.open)
     @rule(at=places, asked_s=st.permutations([0.5, 8.0, 60.0]))
