@@ -166,8 +166,9 @@ def test_a_replica_is_killed_in_the_middle_of_a_workload(replicas: LlamaReplicas
     assert stats.in_flight == 0
     assert len(result.exchanges) == CHATS.assistants * CHATS.turns
 
-    # Lost is only what the dead replica had been sent: the reply that began, and some others.
-    assert 1 <= len(application.lost) <= CHATS.concurrency
+    # Lost is only what the dead replica had been sent: the reply that began, and some others. A
+    # process that is killed takes connections for a moment more, so a chat may meet it twice.
+    assert 1 <= len(application.lost) <= 2 * CHATS.concurrency
     assert {lost.endpoint for lost in application.lost} == {killer.victim}
     assert any(lost.began for lost in application.lost)
     for endpoint in stats.endpoints:
