@@ -18,7 +18,7 @@ from prefixroute.errors import ConfigurationError
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Endpoint", "UrlParts", "is_secret_text", "normalise_url", "shown_url", "split_url"]
+__all__ = ["Endpoint", "UrlParts", "is_sendable", "normalise_url", "shown_url", "split_url"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -302,7 +302,7 @@ class Endpoint:
         return ConfigurationError(f"Endpoint({url!r}): {name}={value!r} must be {rule}")
 
 
-def is_secret_text(value: str) -> bool:
+def is_sendable(value: str) -> bool:
     """Return whether a header can carry a text: the libraries show one that cannot in an error."""
     return _CONTROL.search(value) is None
 
@@ -314,7 +314,7 @@ def _is_coroutine_function(value: object) -> bool:
 
 
 def _is_header_text(value: object) -> bool:
-    return isinstance(value, str) and is_secret_text(value)
+    return isinstance(value, str) and is_sendable(value)
 
 
 def _is_name(value: object) -> bool:

@@ -240,8 +240,7 @@ class Health:
 
     def readmit(self) -> None:
         """Take the endpoint in again with a clean slate."""
-        self.ejected_until, self.probing = None, 0
-        self.failures = self.ejections = 0
-        self._history = self._ends = 0
+        self.answered()
+        self.failures = 0
         self.cooling_until = -math.inf
         self.draining = False

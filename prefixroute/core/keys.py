@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefixroute.core.endpoint import Endpoint, is_secret_text
+from prefixroute.core.endpoint import Endpoint, is_sendable
 from prefixroute.errors import KeyUnavailable
 
 __all__ = ["key_of"]
@@ -26,7 +26,7 @@ def key_of(endpoint: Endpoint) -> str | None:
     text = given.strip()  # one that was read from a file ends with its line
     if not text:
         raise _unavailable(endpoint, "returned an empty text")
-    if not is_secret_text(text):
+    if not is_sendable(text):
         raise _unavailable(endpoint, "returned a text with control characters")
     return text
 

@@ -388,9 +388,8 @@ class Ledger:
         ejected = state.health.ejected_until is not None
         state.health.readmit()
         if ejected:
-            self._readmitted(state, now)
-        else:
-            self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
+            self._warm_up(state, now)
+        self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
 
     def _readmitted(self, state: EndpointState, now: float) -> None:
         self._warm_up(state, now)
