@@ -33,6 +33,7 @@ def router(cluster: FakeCluster) -> Iterator[Router]:
     urls = [str(replica.served_url) for replica in cluster.replicas]
     with Router(urls, health=POLICY) as made:
         yield made
+    until(lambda: not probers())  # before the engines close: a probe may be under way
 
 
 @pytest.fixture(autouse=True)
