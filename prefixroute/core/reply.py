@@ -61,13 +61,14 @@ class ReplyReader:
     """
 
     __slots__ = (
-        "_buffer", "_chunks", "_events", "_head", "_passed", "_size", "_started", "_whole",
-        "error", "first_token",
+        "_buffer", "_chunks", "_events", "_head", "_open_line", "_passed", "_size", "_started",
+        "_whole", "error", "first_token",
     )  # fmt: skip
 
     def __init__(self, *, events: bool) -> None:
         self._events = events
         self._buffer = b""  # of the event that is not complete yet, until the first token
+        self._open_line = False  # a CR came last
         self._head = b""
         self._chunks: list[bytes] = []
         self._size = 0  # of the chunks
@@ -98,10 +99,7 @@ class ReplyReader:
     # -- the first token -----------------------------------------------------------
 
     def _find_first(self, chunk: bytes) -> None:
-        buffer = self._buffer + chunk
-        if b"\r" in buffer:
-            buffer = buffer.replace(b"\r\n", b"\n")
-        *events, self._buffer = buffer.split(b"\n\n")
+        *events, self._buffer = (self._buffer + self._lines(chunk)).split(b"\n\n")
         for event in events:
             self._event(event)
             if self.first_token or self.error is not None:
@@ -109,6 +107,15 @@ class ReplyReader:
                 return
         if len(self._buffer) > _EVENT_BYTES:
             self.first_token, self._buffer = True, b""
+
+    def _lines(self, chunk: bytes) -> bytes:
+        """Return the bytes with each line's end (CR LF, LF or CR) as LF."""
+        if self._open_line:
+            chunk = b"\r" + chunk
+        self._open_line = chunk[-1:] == b"\r"  # its LF may be the next chunk's first byte
+        if self._open_line:
+            chunk = chunk[:-1]
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in chunk else chunk
 
     def _event(self, event: bytes) -> None:
         lines = event.split(b"\n")
