@@ -60,6 +60,7 @@ class Call:
     tried: list[str] = field(default_factory=list)  # in this round
     kept: list[str] = field(default_factory=list)  # refusals
     stale: bool = False  # the attempt before found a closed connection
+    resent: bool = False  # this attempt was sent once more for that reason
     sends: int = 0
     rounds: int = 1
 
@@ -142,7 +143,7 @@ class ExchangeMachine(RuleBasedStateMachine):
         match step:
             case Send(lease):
                 same = call.stale and isinstance(before, Send) and lease is before.lease
-                call.held, call.stale = lease, False
+                call.held, call.stale, call.resent = lease, False, same
                 if same:
                     return
                 assert lease.endpoint.id not in call.tried
@@ -202,9 +203,9 @@ class ExchangeMachine(RuleBasedStateMachine):
             self.fail_one(call, Failure.NOT_CONNECTED)
 
     def fail_one(self, call: Call, failure: Failure) -> None:
-        was_stale, call.stale = call.stale, failure is Failure.STALE
+        resent, call.stale = call.resent, failure is Failure.STALE
         if not self.go_or_fail(call, Failed(UnreachedError(), failure)):
-            assert failure is not Failure.STALE or was_stale
+            assert failure is not Failure.STALE or resent
             return
         # Nothing that may have reached an endpoint is sent again.
         assert failure in (Failure.NOT_CONNECTED, Failure.STALE)
