@@ -10,6 +10,7 @@ handling goes on working; these are for what only prefixroute can know::
     ├── UnsupportedClientError (TypeError)   a client that ``Router.wrap`` cannot copy
     ├── KeyUnavailable                       an ``api_key`` function gave no key
     ├── TokenizerUnavailable                 a tokenizer cannot count now: never reaches a caller
+    ├── SourceUnavailable                    a source of endpoints cannot be read now
     ├── Saturated                            every eligible endpoint is at its ``max_in_flight``
     └── RouterClosedError (RuntimeError)     the router was closed before this call
 """
@@ -25,6 +26,7 @@ __all__ = [
     "PrefixrouteError",
     "RouterClosedError",
     "Saturated",
+    "SourceUnavailable",
     "TokenizerUnavailable",
     "UnknownEndpointError",
     "UnsupportedClientError",
@@ -91,6 +93,13 @@ class Saturated(PrefixrouteError):  # noqa: N818 - a state that a caller handles
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class SourceUnavailable(PrefixrouteError):  # noqa: N818 - a state, which passes or stays
+    """A source of endpoints (a file, DNS, Kubernetes) cannot be read now.
+
+    A ``Discovery`` keeps the last good list then. The message names the cause and shows no secret.
+    """
 
 
 class RouterClosedError(PrefixrouteError, RuntimeError):

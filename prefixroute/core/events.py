@@ -97,10 +97,11 @@ class EndpointCooling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipChanged:
-    """Endpoints joined or left."""
+    """Endpoints joined or left, or stay with other settings (a weight, a key)."""
 
     joined: tuple[str, ...]
     left: tuple[str, ...]
+    changed: tuple[str, ...] = ()
 
 
 Event: TypeAlias = (

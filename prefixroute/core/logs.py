@@ -55,9 +55,12 @@ def _line(event: Event) -> tuple[str, dict[str, object]]:
             return f"{name} is readmitted", {"endpoint": name}
         case EndpointCooling(endpoint_id=name, for_s=for_s):
             return f"{name} is left alone for {for_s:.1f} s", {"endpoint": name, "for_s": for_s}
-        case MembershipChanged(joined=joined, left=left):
+        case MembershipChanged(joined=joined, left=left, changed=changed):
             names = f"joined: {', '.join(joined) or 'none'}; left: {', '.join(left) or 'none'}"
-            return f"endpoints {names}", {"joined": joined, "left": left}
+            if changed:
+                names += f"; changed: {', '.join(changed)}"
+            told = {"joined": joined, "left": left, "changed": changed}
+            return f"endpoints {names}", dict[str, object](told)
         case _:
             assert_never(event)
 

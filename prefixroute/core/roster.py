@@ -147,14 +147,24 @@ class Roster(ABC):
         """The endpoints, in the order given."""
         return self._members.endpoints
 
-    def set_endpoints(self, endpoints: Iterable[Endpoint | str]) -> None:
+    def set_endpoints(
+        self,
+        endpoints: Iterable[Endpoint | str]
+        | Callable[[tuple[Endpoint, ...]], Iterable[Endpoint | str]],
+    ) -> None:
         """Replace the list. Endpoints that stay keep their accounting and their prefixes.
+
+        Args:
+            endpoints: The new list; or a function that makes it of the list as it is, with no other
+                change in between.
 
         Raises:
             ConfigurationError: The list cannot work; the endpoints stay as they were.
         """
-        checked = check_endpoints(endpoints)
         with self._change:
+            checked = check_endpoints(
+                endpoints(self.endpoints) if callable(endpoints) else endpoints
+            )
             old = {state.endpoint.id: state for state in self._members.states}
             pairs = []
             for endpoint in checked:
@@ -164,13 +174,15 @@ class Roster(ABC):
                 pairs.append((state, endpoint))
             members = self._ring_of(pairs)  # outside the lock: it takes milliseconds
             with self._locked() as (ledger, now):
+                changed = tuple(e.id for s, e in pairs if s.member and s.endpoint != e)
                 joined, left = ledger.swap(members, now)
                 self._members = members
-                if joined or left:
+                if joined or left or changed:
                     ledger.events.append(
                         MembershipChanged(
                             joined=tuple(state.endpoint.id for state in joined),
                             left=tuple(state.endpoint.id for state in left),
+                            changed=changed,
                         )
                     )
 
@@ -181,8 +193,7 @@ class Roster(ABC):
             ConfigurationError: Its id or URL is there already, or it cannot work.
         """
         made = endpoint if isinstance(endpoint, Endpoint) else Endpoint(endpoint)
-        with self._change:
-            self.set_endpoints([*self.endpoints, made])
+        self.set_endpoints(lambda present: [*present, made])
         return made
 
     def remove(self, endpoint: Endpoint | str) -> None:
