@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, field
 
 __all__ = ["Event", "Found", "Slice", "SliceList", "State", "Status", "found_in"]
 
-_FAMILIES: Final = ("IPv4", "IPv6")
+_FAMILIES: Final[tuple[str, ...]] = ("IPv4", "IPv6")
 
 
 class Metadata(Struct, rename="camel"):
