@@ -101,6 +101,7 @@ class Discovery:
         self._thread: threading.Thread | None = None
         self._settling: threading.Thread | None = None
         self._reader: Reader | None = None
+        self._doubted: Listing | None = None  # names too few, and not for long enough
         self._tasks: AsyncExitStack | None = None
 
     def __repr__(self) -> str:
@@ -132,27 +133,43 @@ class Discovery:
     def _heard(self, listing: Listing, stopped: threading.Event) -> float:
         now = time.monotonic()
         with self._lock:
-            if not stopped.is_set() and self._good.believes(listing, now):
-                self._reconciler.follow(listing, now)
+            if not stopped.is_set():
+                self._follow(listing, now)
                 self._settle_later(stopped)
         pause_s = self._every_s if listing.again_in_s is None else listing.again_in_s
         return min(_LONGEST_PAUSE_S, pause_s * self._random.uniform(1 - _JITTER, 1.0))
+
+    def _follow(self, listing: Listing, now: float) -> None:
+        """Follow a listing, or doubt it. Holds the lock."""
+        self._doubted = None
+        if self._good.believes(listing, now):
+            self._reconciler.follow(listing, now)
+        else:
+            self._doubted = listing
 
     def _failed(self, error: Exception, stopped: threading.Event, *, backs_off: bool) -> float:
         with self._lock:
             if not stopped.is_set():
                 self._good.failed(error)
+                self._doubted = None
             misses = self._good.misses
         if not backs_off:
             return self._every_s
         backoff_s = min(_LONGEST_BACKOFF_S, self._every_s * 2.0 ** min(misses - 1, 32))
         return max(self._every_s, backoff_s) * self._random.uniform(0.5, 1.0)
 
-    # -- those that leave ----------------------------------------------------------
+    # -- what time alone changes -----------------------------------------------------
+
+    def _unsettled(self) -> bool:
+        """Return whether somebody is leaving, or a listing doubted."""
+        return bool(self._reconciler.leaving) or self._doubted is not None
 
     def _settle_later(self, stopped: threading.Event) -> None:
-        """See to it that those who leave are removed when they have finished. Holds the lock."""
-        if self._settling is None and self._reconciler.leaving:
+        """See to it that those who have finished are removed, in a thread. Holds the lock.
+
+        The other thread may be in a read that takes minutes.
+        """
+        if self._settling is None and self._unsettled():
             self._settling = threading.Thread(
                 target=self._settle, args=(stopped,), name="prefixroute-draining", daemon=True
             )
@@ -163,11 +180,15 @@ class Discovery:
             with self._lock:
                 if stopped.is_set():
                     return
+                now = time.monotonic()
                 try:
-                    self._reconciler.settle(time.monotonic())
+                    if self._doubted is not None and now >= self._good.doubts_until():
+                        self._follow(self._doubted, now)
+                    else:
+                        self._reconciler.settle(now)
                 except Exception:  # noqa: BLE001 - a thread that died would go unnoticed
                     log.exception("removing drained endpoints failed; it goes on")
-                if not self._reconciler.leaving:
+                if not self._unsettled():
                     self._settling = None
                     return
 
@@ -245,7 +266,7 @@ class Discovery:
             return
         self._end()
         if self._reader is not None:
-            self._reader.close()
+            self._reader.interrupt()
         thread.join(_PATIENCE_S)
         if thread.is_alive():
             log.info("%r does not answer; its thread ends when it does", self._source)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from prefixroute.core.logs import log
 from prefixroute.signals.sources.listing import Listing
 
@@ -45,12 +47,16 @@ class LastGood:
         why = f"{count} endpoints, {self._min} are the least"
         if count == 0:
             why = f"no endpoint{f': {listing.note}' if listing.note else ''}"
-        over = now - self._few_since >= self._grace_s
+        over = now >= self.doubts_until()
         self._in_trouble(f"names {why}")
         if over and not self._told:
             self._told = True
             log.warning("%s has long named %s; it is believed", self._name, why)
         return over
+
+    def doubts_until(self) -> float:
+        """Return when a listing of too few is to be believed; ``inf``: there is none."""
+        return math.inf if self._few_since is None else self._few_since + self._grace_s
 
     def failed(self, error: Exception) -> None:
         """Note that the source could not be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
@@ -114,7 +115,7 @@ class Reconciler:
         wanted: dict[str, Endpoint] = {}
         resting: dict[str, Endpoint] = {}
         for found, into in ((listing.endpoints, wanted), (listing.resting, resting)):
-            for endpoint in sorted(found, key=lambda e: e.id):
+            for endpoint in sorted(found, key=lambda e: (e.id, e.url)):
                 if endpoint.id not in taken and endpoint.url not in taken:
                     into[endpoint.id] = endpoint
                     taken |= {endpoint.id, endpoint.url}
@@ -144,10 +145,11 @@ class Reconciler:
             return self._wanted[member.id]
         if self._is_same(member, self._resting):
             return self._resting[member.id]
-        taken = member.url in names or member.id in names
-        if taken or now >= self._leaving.get(member.id, now):
-            return None
-        return member if self._in_flight(member.id) else None
+        if member.url in names or member.id in names:
+            return None  # somebody else is there now
+        until = self._leaving.get(member.id, math.inf)  # inf: added since the last listing
+        over = now >= until or (until < math.inf and not self._in_flight(member.id))
+        return None if over else member
 
     # -- what becomes of members -----------------------------------------------------
 

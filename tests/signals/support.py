@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["CHAT", "until"]
+import httpx
+
+from prefixroute.testing.replica import Replica
+
+__all__ = ["CHAT", "port_of", "until"]
 
 CHAT: Final[dict[str, Any]] = {
     "model": "m",
@@ -20,3 +24,10 @@ def until(holds: Callable[[], object], *, within_s: float = 40.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it never came to hold"
         time.sleep(0.005)
+
+
+def port_of(replica: Replica) -> int:
+    """Return the port that a served replica listens on."""
+    port = httpx.URL(str(replica.served_url)).port
+    assert port is not None
+    return port

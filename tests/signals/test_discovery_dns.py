@@ -11,15 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from prefixroute import ConfigurationError, Router, SourceUnavailable
 from prefixroute.signals import Discovery, DnsSource
 from prefixroute.testing import EngineModel, FakeCluster
-from prefixroute.testing.replica import Replica
 from tests.signals.nameserver import SILENT, NameServer, serving_names
-from tests.signals.support import CHAT, until
+from tests.signals.support import CHAT, port_of, until
 
 GPU = "gpu.default.svc.test"
 
@@ -254,12 +252,6 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads, allow_reuse_address, request_queue_size = True, True, 64
 
 
-def port_of(replica: Replica) -> int:
-    port = httpx.URL(str(replica.served_url)).port
-    assert port is not None
-    return port
-
-
 @contextmanager
 def on_one_port(cluster: FakeCluster) -> Iterator[int]:
     """Give the replicas addresses of their own, 127.0.0.11 and so on, and one port."""
@@ -421,16 +413,7 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], rule: str) -> Non
     assert rule in str(refused.value)
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "dns")
+def test_a_missing_extra_is_named(without: Callable[[str], None]) -> None:
+    without("dns")
     with pytest.raises(ConfigurationError, match=r"pip install 'prefixroute\[dns\]'"):
         DnsSource(GPU)
-
-
-def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    import importlib.util
-
-    find: Callable[..., object] = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == module else find(name)
-    )

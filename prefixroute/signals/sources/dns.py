@@ -117,7 +117,7 @@ class _Lookups(Reader):
         return Listing(
             endpoints=tuple(endpoints),
             again_in_s=self._within(ttl_s),
-            note="none of its targets has an address",
+            note="" if endpoints else "none of its targets has an address",
         )
 
     def _within(self, ttl_s: float) -> float:

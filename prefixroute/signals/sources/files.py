@@ -164,14 +164,16 @@ def _listed(data: object, settings: EndpointSettings) -> Listing:
         return Listing(endpoints=(), note="the file has no endpoints")
     if not isinstance(items, list):
         raise ConfigurationError(
-            f"endpoints is a {type(items).__name__}; it must be a list of URLs or tables with a url"
+            f"endpoints is of type {type(items).__name__}; "
+            "it must be a list of URLs or tables with a url"
         )
     made = [_made(item, f"endpoints[{at}]", settings) for at, item in enumerate(items)]
     check_endpoints([endpoint for endpoint, _ in made])
+    staying = tuple(endpoint for endpoint, draining in made if not draining)
     return Listing(
-        endpoints=tuple(endpoint for endpoint, draining in made if not draining),
+        endpoints=staying,
         resting=tuple(endpoint for endpoint, draining in made if draining),
-        note="every endpoint in the file is draining",
+        note="" if staying else "every endpoint in the file is draining",
     )
 
 
@@ -179,7 +181,7 @@ def _made(item: object, where: str, settings: EndpointSettings) -> tuple[Endpoin
     given = {"url": item} if isinstance(item, str) else item
     if not isinstance(given, Mapping):
         raise ConfigurationError(
-            f"{where} is a {type(item).__name__}; it must be a URL or a table with a url"
+            f"{where} is of type {type(item).__name__}; it must be a URL or a table with a url"
         )
     for key in given:
         if key not in _KEYS:
@@ -190,7 +192,7 @@ def _made(item: object, where: str, settings: EndpointSettings) -> tuple[Endpoin
         raise ConfigurationError(f"{where}.draining={draining!r} must be true or false")
     url = rest.pop("url", None)
     if not isinstance(url, str):
-        kind = "missing" if url is None else f"a {type(url).__name__}"
+        kind = "missing" if url is None else f"of type {type(url).__name__}"
         raise ConfigurationError(f"{where}.url is {kind}; it must be one like 'http://gpu-0:8000'")
     if rest.get("ssl_context") is not None and not url.lower().startswith("https:"):
         del rest["ssl_context"]  # it is for those that have TLS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,6 +13,7 @@ import msgspec
 from prefixroute.core.checks import refusal
 from prefixroute.core.endpoint import Endpoint, normalise_url
 from prefixroute.errors import SourceUnavailable
+from prefixroute.signals.sources.kube_api import Gone, SliceApi, lines_of, shown
 from prefixroute.signals.sources.listing import (
     EndpointSettings,
     Listing,
@@ -28,7 +29,6 @@ from prefixroute.signals.sources.slices import (
     Event,
     Found,
     Slice,
-    SliceList,
     State,
     Status,
     found_in,
@@ -40,15 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["KubernetesSource"]
 
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_WATCH_S: Final = 240
-"""After which the API server is asked to end a watch, so that one that went dead is found out."""
-_CONNECT_S: Final = 5.0
-_LIST_S: Final = 30.0
 _REOPEN_S: Final = 1.0
 """Pause before a watch that has ended is begun again."""
 _GONE: Final = 410
-_FORBIDDEN: Final = (401, 403)
-_LONGEST_MESSAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,48 +105,42 @@ class KubernetesSource(Source):
         return _Watch(self)
 
 
-class _GoneError(Exception):
-    """The API server no longer knows what has changed since: list again."""
-
-
 class _Watch(Reader):
     """Lists once, then follows events from there; lists again when the server says so."""
 
     def __init__(self, source: KubernetesSource) -> None:
         self._source = source
         self._namespace = source.namespace or _own_namespace()
-        self._api: Any = None
+        self._api = SliceApi(source.api, namespace=self._namespace, service=source.service)
         self._slices: dict[str, Slice] = {}
         self._version: str | None = None  # up to which the slices are known; None: list first
         self._any_version = "0"  # what a first list may answer from: the server's cache
         self._response: Any = None
         self._lines: Iterator[bytes] | None = None
         self._breaks = 0  # in a row
+        self._interrupted = False
 
     def read(self) -> Listing:
         import urllib3  # noqa: PLC0415 - comes with the extra
 
         try:
-            return self._listing(self._advance())
+            again_in_s = self._advance()
         except urllib3.exceptions.HTTPError as error:
-            self._drop()
+            self.close()
             self._breaks += 1
             if self._version is None or self._breaks > 1:
-                raise SourceUnavailable(f"{self._what}: {_short(error)}") from None
-            return self._listing(_REOPEN_S)  # a watch may break, and has lost nothing
-        except OSError as error:
-            self._drop()
-            raise SourceUnavailable(f"{self._what}: {_short(error)}") from None
-        except msgspec.MsgspecError as error:
-            self._drop()
-            self._version = None
-            raise SourceUnavailable(f"{self._what}: not what it should be: {error}") from None
+                raise SourceUnavailable(f"{self._api.name}: {shown(error)}") from None
+            again_in_s = _REOPEN_S  # a watch may break, and has lost nothing
+        except SourceUnavailable:
+            self.close()
+            raise
+        except (OSError, msgspec.MsgspecError) as error:
+            self.close()
+            raise SourceUnavailable(f"{self._api.name}: {shown(error)}") from None
+        try:
+            return self._listing(again_in_s)
         except LookupError as error:
-            raise SourceUnavailable(f"{self._what}: {error}") from None
-
-    @property
-    def _what(self) -> str:
-        return f"endpointslices of {self._namespace}/{self._source.service}"
+            raise SourceUnavailable(f"{self._api.name}: {error}") from None
 
     def _advance(self) -> float:
         """List, or wait for the next event; return when to come back."""
@@ -161,8 +149,8 @@ class _Watch(Reader):
             return 0.0
         try:
             return 0.0 if self._next() else _REOPEN_S
-        except _GoneError:
-            self._drop()
+        except Gone:
+            self.close()
             self._version, self._any_version = None, ""
             self._list()
             return 0.0
@@ -174,9 +162,12 @@ class _Watch(Reader):
         found = found_in(self._slices.values(), port=source.port, prefer=source.prefer)
         ready = [self._endpoint(one) for one in found if one.state is State.READY]
         resting = [self._endpoint(one) for one in found if one.state is State.RESTING]
-        note = f"none of its {len(found)} pods is ready" if found else "the service has no pods"
+        why = f"none of its {len(found)} pods is ready" if found else "the service has no pods"
         return Listing(
-            endpoints=tuple(ready), resting=tuple(resting), again_in_s=again_in_s, note=note
+            endpoints=tuple(ready),
+            resting=tuple(resting),
+            again_in_s=again_in_s,
+            note="" if ready else why,
         )
 
     def _endpoint(self, found: Found) -> Endpoint:
@@ -192,27 +183,22 @@ class _Watch(Reader):
     # -- the API -------------------------------------------------------------------
 
     def _list(self) -> None:
-        response = self._call(resource_version=self._any_version, _request_timeout=_LIST_S)
-        listed = msgspec.json.decode(response.data, type=SliceList)
+        listed = self._api.list(self._any_version)
         self._slices = {one.metadata.name: one for one in listed.items or ()}
         self._version, self._breaks = listed.metadata.resource_version, 0
 
     def _next(self) -> bool:
         """Take the next event; return whether there was one before the watch ended."""
         if self._lines is None:
-            self._response = self._call(
-                watch=True,
-                resource_version=self._version,
-                allow_watch_bookmarks=True,
-                timeout_seconds=_WATCH_S,
-                _request_timeout=(_CONNECT_S, _WATCH_S + _LIST_S),
-            )
-            self._lines = _lines(self._response)
+            self._response = self._api.watch(self._version)
+            self._lines = lines_of(self._response)
+        if self._interrupted:
+            return False
         for line in self._lines:
             self._breaks = 0
             if self._take(msgspec.json.decode(line, type=Event)):
                 return True
-        self._drop()
+        self.close()
         return False
 
     def _take(self, event: Event) -> bool:
@@ -220,8 +206,9 @@ class _Watch(Reader):
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             if status.code == _GONE:
-                raise _GoneError
-            raise OSError(f"the API server ends the watch: {status.code} {status.message}")
+                raise Gone
+            why = f"the API server ends the watch: {status.code} {status.message}"
+            raise SourceUnavailable(f"{self._api.name}: {why}")
         if event.type == "BOOKMARK":
             mark = msgspec.json.decode(event.object, type=Bookmark).metadata
             self._version = mark.resource_version
@@ -234,56 +221,17 @@ class _Watch(Reader):
             self._slices[changed.metadata.name] = changed
         return True
 
-    def _call(self, **query: Any) -> Any:
-        """Return the response to a list or a watch, its body unread.
+    def interrupt(self) -> None:
+        self._interrupted = True
+        response = self._response
+        if response is not None:
+            with suppress(AttributeError, ValueError, OSError):  # urllib3 before 2.3; just over
+                response.shutdown()
 
-        Raises:
-            _GoneError: What has changed since the version is no longer known.
-            OSError: The server refuses.
-        """
-        from kubernetes.client import ApiException, DiscoveryV1Api  # noqa: PLC0415 - an extra
-
-        if self._api is None:
-            self._api = DiscoveryV1Api(self._source.api or _configured())
-        try:
-            return self._api.list_namespaced_endpoint_slice(
-                self._namespace,
-                label_selector=f"kubernetes.io/service-name={self._source.service}",
-                _preload_content=False,
-                **query,
-            )
-        except ApiException as error:
-            if error.status == _GONE:
-                raise _GoneError from None
-            remedy = (
-                ": let its service account list and watch endpointslices of discovery.k8s.io"
-                if error.status in _FORBIDDEN
-                else ""
-            )
-            raise OSError(f"the API server answers {error.status} {error.reason}{remedy}") from None
-
-    def _drop(self) -> None:
+    def close(self) -> None:
         response, self._response, self._lines = self._response, None, None
         if response is not None:
             response.close()
-
-    def close(self) -> None:
-        response = self._response
-        if response is not None:
-            # Only this wakes a thread that reads; urllib3 before 2.3 has to wait for the server.
-            getattr(response, "shutdown", lambda: None)()
-
-
-def _lines(response: Any) -> Iterator[bytes]:
-    """Yield the lines of a response as they come."""
-    rest = b""
-    for chunk in response.stream(amt=None):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in lines if line.strip())
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
 
 
 def _own_namespace() -> str:
@@ -291,24 +239,3 @@ def _own_namespace() -> str:
         return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() or "default"
     except OSError:
         return "default"
-
-
-def _configured() -> ApiClient:
-    """Return a client with the service account's settings, else with the kubeconfig's.
-
-    Raises:
-        OSError: There are neither.
-    """
-    from kubernetes import client  # noqa: PLC0415 - an extra
-
-    config: Any = import_module("kubernetes.config")  # which has no types
-    settings = client.Configuration()
-    settings.retries = False  # whoever reads tries again by itself, and later
-    try:
-        config.load_incluster_config(client_configuration=settings)
-    except config.ConfigException:
-        try:
-            config.load_kube_config(client_configuration=settings)
-        except config.ConfigException as error:
-            raise OSError(f"no service account and no kubeconfig: {_short(error)}") from None
-    return client.ApiClient(settings)

@@ -82,8 +82,11 @@ class Reader(ABC):
             SourceUnavailable: It cannot say.
         """
 
+    def interrupt(self) -> None:  # noqa: B027 - most cannot
+        """From another thread: end a ``read`` that waits, if that is possible."""
+
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Let go of everything; from another thread, end a ``read`` that waits, if it can be."""
+        """Let go of everything; in the thread that reads."""
 
 
 class Source(ABC):

@@ -66,7 +66,7 @@ class Slice(Struct, rename="camel"):
 class SliceList(Struct):
     """The answer to a list."""
 
-    metadata: Metadata
+    metadata: Metadata = field(default_factory=Metadata)
     items: list[Slice] | None = None
 
 
