@@ -126,7 +126,7 @@ def found_in(
     Raises:
         LookupError: The slices have no such port, or several where none was named.
     """
-    families = sorted(_FAMILIES, key=lambda family: family != prefer)
+    families: list[str] = sorted(_FAMILIES, key=lambda family: family != prefer)
     known: dict[str, Found] = {}
     states: dict[str, State] = {}
     for one in sorted(
