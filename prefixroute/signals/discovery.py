@@ -28,6 +28,8 @@ __all__ = ["Discovery"]
 _JITTER: Final = 0.2
 """Share by which an interval may be shorter, so that many processes do not ask together."""
 _LONGEST_BACKOFF_S: Final = 30.0
+_SHORTEST_PAUSE_S: Final = 0.01
+"""Between two reads: a source that says "at once" again and again is not read in a frenzy."""
 _LONGEST_PAUSE_S: Final = 3600.0
 _SETTLE_EVERY_S: Final = 0.1
 """How often it is looked whether a leaving endpoint has finished; only while there is one."""
@@ -137,7 +139,8 @@ class Discovery:
                 self._follow(listing, now)
                 self._settle_later(stopped)
         pause_s = self._every_s if listing.again_in_s is None else listing.again_in_s
-        return min(_LONGEST_PAUSE_S, pause_s * self._random.uniform(1 - _JITTER, 1.0))
+        pause_s *= self._random.uniform(1 - _JITTER, 1.0)
+        return min(max(pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
     def _follow(self, listing: Listing, now: float) -> None:
         """Follow a listing, or doubt it. Holds the lock."""
@@ -176,7 +179,9 @@ class Discovery:
             self._settling.start()
 
     def _settle(self, stopped: threading.Event) -> None:
-        while not stopped.wait(_SETTLE_EVERY_S):
+        pause_s = _SETTLE_EVERY_S
+        while not stopped.wait(pause_s):
+            pause_s = _SETTLE_EVERY_S
             with self._lock:
                 if stopped.is_set():
                     return
@@ -188,6 +193,7 @@ class Discovery:
                         self._reconciler.settle(now)
                 except Exception:  # noqa: BLE001 - a thread that died would go unnoticed
                     log.exception("removing drained endpoints failed; it goes on")
+                    pause_s = self._every_s
                 if not self._unsettled():
                     self._settling = None
                     return

@@ -65,15 +65,15 @@ class DnsSource(Source):
 
     name: str
     _: KW_ONLY
-    port: int | None = None
+    port: int | None = field(default=None, repr=False)
     record: Literal["A", "AAAA", "SRV"] = "A"
-    scheme: str = "http"
-    path: str = "/v1"
+    scheme: str = field(default="http", repr=False)
+    path: str = field(default="/v1", repr=False)
     settings: EndpointSettings = field(default_factory=EndpointSettings, repr=False, hash=False)
     resolver: Resolver | None = field(default=None, repr=False, hash=False)
-    timeout_s: float = 5.0
-    min_ttl_s: float = 1.0
-    max_ttl_s: float = 60.0
+    timeout_s: float = field(default=5.0, repr=False)
+    min_ttl_s: float = field(default=1.0, repr=False)
+    max_ttl_s: float = field(default=60.0, repr=False)
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -75,7 +75,7 @@ class FileSource(Source):
         if _FORMATS[_suffix(given)][1] is _yaml:
             need(f"FileSource({str(given)!r})", "yaml", "PyYAML", "yaml")
         check_settings("FileSource", self.settings, scheme="https")
-        object.__setattr__(self, "path", Path(given).absolute())
+        object.__setattr__(self, "path", str(Path(given).absolute()))
 
     def open(self) -> Reader:
         """Return what looks at the file."""

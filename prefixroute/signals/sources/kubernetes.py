@@ -76,12 +76,12 @@ class KubernetesSource(Source):
     service: str
     _: KW_ONLY
     namespace: str | None = None
-    port: int | str | None = None
-    scheme: str = "http"
-    path: str = "/v1"
+    port: int | str | None = field(default=None, repr=False)
+    scheme: str = field(default="http", repr=False)
+    path: str = field(default="/v1", repr=False)
     settings: EndpointSettings = field(default_factory=EndpointSettings, repr=False, hash=False)
-    prefer: Literal["IPv4", "IPv6"] = "IPv4"
-    cluster_domain: str = "cluster.local"
+    prefer: Literal["IPv4", "IPv6"] = field(default="IPv4", repr=False)
+    cluster_domain: str = field(default="cluster.local", repr=False)
     api: ApiClient | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
