@@ -216,6 +216,14 @@ def test_what_somebody_else_adds_or_removes_is_set_right_by_the_next_list() -> N
     assert set(states(router)) == {A, B}
 
 
+def test_routers_place_alike_whether_they_know_a_resting_endpoint_or_not() -> None:
+    router, fresh = Router([A, B, C, D], seed=0), Router([B, C, D], seed=0)
+    reconciler(router).follow(listing(B, C, D, resting=(A,)), 0.0)
+    for number in range(200):
+        body = {"messages": [{"role": "user", "content": f"Question {number}. " * 50}]}
+        assert router.route(body).endpoint.id == fresh.route(body).endpoint.id
+
+
 def test_changes_at_the_same_time_are_not_lost() -> None:
     router = Router([A])
     follow = reconciler(router, 60.0, D)

@@ -153,7 +153,19 @@ def test_a_target_without_address_is_left_out(names: NameServer) -> None:
     names.set("a.test", "A", "10.0.0.1")
     assert urls(targets(names)) == ["http://10.0.0.1/v1"]
     service(names, "0 0 0 .")  # "decidedly not available"
-    assert targets(names).open().read().endpoints == ()
+    for scheme in ("http", "https"):
+        assert targets(names, scheme=scheme).open().read().endpoints == ()
+
+
+def test_the_shortest_ttl_of_a_service_and_its_targets_counts(names: NameServer) -> None:
+    names.ttls = {"SRV": 9, "A": 3, "AAAA": 5}
+    service(names, "0 1 80 a.test.")
+    names.set("a.test", "AAAA", "fd00::1")
+    assert targets(names).open().read().again_in_s == 5.0
+    names.set("a.test", "A", "10.0.0.1")
+    assert targets(names).open().read().again_in_s == 3.0
+    names.extra["a.test", "AAAA"] = ["fd00::1"]
+    assert targets(names).open().read().again_in_s == 5.0
 
 
 def test_with_tls_the_name_of_a_target_stays_in_its_url(names: NameServer) -> None:

@@ -72,6 +72,7 @@ def test_a_pod_in_two_slices_is_one_endpoint(kube: KubeServer) -> None:
     kube.put(
         slice_of("gpu-a", address("10.0.0.1", ready=False), address("10.0.0.2")),
         slice_of("gpu-b", address("10.0.0.1"), address("10.0.0.2", terminating=True)),
+        slice_of("gpu-c", address("10.0.0.1", ready=False), address("10.0.0.2")),
     )
     assert hosts(source(kube).open().read()) == ["10.0.0.1"]
 
