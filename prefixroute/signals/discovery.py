@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -18,6 +17,7 @@ import anyio.to_thread
 from prefixroute.core.checks import check_int, check_number, refusal
 from prefixroute.core.endpoint import Endpoint, normalise_url, shown_url
 from prefixroute.core.logs import log
+from prefixroute.signals.applying import Applier
 from prefixroute.signals.last_good import LastGood
 from prefixroute.signals.reconcile import Led, Reconciler
 from prefixroute.signals.sources.functions import AsyncReader, AsyncSource, Given, source_of
@@ -31,8 +31,6 @@ _LONGEST_BACKOFF_S: Final = 30.0
 _SHORTEST_PAUSE_S: Final = 0.01
 """Between two reads: a source that says "at once" again and again is not read in a frenzy."""
 _LONGEST_PAUSE_S: Final = 3600.0
-_SETTLE_EVERY_S: Final = 0.1
-"""How often it is looked whether a leaving endpoint has finished; only while there is one."""
 _PATIENCE_S: Final = 2.0
 """How long a read that hangs is waited for at the end; it can do nothing after that."""
 
@@ -96,14 +94,12 @@ class Discovery:
         )
         timeout_s = check_number(owner, "drain_timeout_s", drain_timeout_s)
         kept = _names(keep)
-        self._reconciler = Reconciler(router, drain_timeout_s=timeout_s, keep=kept)
+        reconciler = Reconciler(router, drain_timeout_s=timeout_s, keep=kept)
+        self._applier = Applier(self._good, reconciler, again_s=self._every_s)
         self._random = Random()  # noqa: S311 - spreads the asking
-        self._lock = threading.Lock()  # around what a round changes
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._settling: threading.Thread | None = None
         self._reader: Reader | None = None
-        self._doubted: Listing | None = None  # names too few, and not for long enough
         self._tasks: AsyncExitStack | None = None
 
     def __repr__(self) -> str:
@@ -117,134 +113,61 @@ class Discovery:
 
     # -- one round ---------------------------------------------------------------
 
-    def _read(self, reader: Reader, stopped: threading.Event) -> float:
-        """Read the source once and follow it; return after how long to do so again, seconds."""
+    def _read(self, reader: Reader) -> float:
+        """Read the source once; return after how long to do so again, seconds."""
         try:
             listing = reader.read()
         except Exception as error:  # noqa: BLE001 - whatever keeps it from answering
-            return self._failed(error, stopped, backs_off=reader.backs_off)
-        return self._heard(listing, stopped)
+            return self._failed(error, backs_off=reader.backs_off)
+        return self._heard(listing)
 
-    async def _aread(self, reader: AsyncReader, stopped: threading.Event) -> float:
+    async def _aread(self, reader: AsyncReader) -> float:
         try:
             listing = await reader.read()
         except Exception as error:  # noqa: BLE001 - as above
-            return self._failed(error, stopped, backs_off=True)
-        return self._heard(listing, stopped)
+            return self._failed(error, backs_off=True)
+        return self._heard(listing)
 
-    def _heard(self, listing: Listing, stopped: threading.Event) -> float:
-        now = time.monotonic()
-        with self._lock:
-            if not stopped.is_set():
-                self._follow(listing, now)
-                self._settle_later(stopped)
+    def _heard(self, listing: Listing) -> float:
+        self._applier.heard(listing)
         pause_s = self._every_s if listing.again_in_s is None else listing.again_in_s
         pause_s *= self._random.uniform(1 - _JITTER, 1.0)
         return min(max(pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
-    def _follow(self, listing: Listing, now: float) -> None:
-        """Follow a listing, or doubt it. Holds the lock."""
-        self._doubted = None
-        if self._good.believes(listing, now):
-            self._reconciler.follow(listing, now)
-        else:
-            self._doubted = listing
-
-    def _failed(self, error: Exception, stopped: threading.Event, *, backs_off: bool) -> float:
-        with self._lock:
-            if not stopped.is_set():
-                self._good.failed(error)
-                self._doubted = None
-            misses = self._good.misses
+    def _failed(self, error: Exception, *, backs_off: bool) -> float:
+        misses = self._applier.failed(error)
         if not backs_off:
             return self._every_s
         backoff_s = min(_LONGEST_BACKOFF_S, self._every_s * 2.0 ** min(misses - 1, 32))
         return max(self._every_s, backoff_s) * self._random.uniform(0.5, 1.0)
-
-    # -- what time alone changes -----------------------------------------------------
-
-    def _unsettled(self) -> bool:
-        """Return whether somebody is leaving, or a listing doubted."""
-        return bool(self._reconciler.leaving) or self._doubted is not None
-
-    def _settle_later(self, stopped: threading.Event) -> None:
-        """See to it that those who have finished are removed, in a thread. Holds the lock.
-
-        The other thread may be in a read that takes minutes.
-        """
-        if self._settling is None and self._unsettled():
-            self._settling = threading.Thread(
-                target=self._settle, args=(stopped,), name="prefixroute-draining", daemon=True
-            )
-            self._settling.start()
-
-    def _settle(self, stopped: threading.Event) -> None:
-        pause_s = _SETTLE_EVERY_S
-        while not stopped.wait(pause_s):
-            pause_s = _SETTLE_EVERY_S
-            with self._lock:
-                if stopped.is_set():
-                    return
-                now = time.monotonic()
-                try:
-                    if self._doubted is not None and now >= self._good.doubts_until():
-                        self._follow(self._doubted, now)
-                    else:
-                        self._reconciler.settle(now)
-                except Exception:  # noqa: BLE001 - a thread that died would go unnoticed
-                    log.exception("removing drained endpoints failed; it goes on")
-                    pause_s = self._every_s
-                if not self._unsettled():
-                    self._settling = None
-                    return
 
     # -- again and again ---------------------------------------------------------
 
     def _run(self, reader: Reader, stopped: threading.Event) -> None:
         pause_s = 0.0
         while not stopped.wait(pause_s):
-            try:
-                pause_s = self._read(reader, stopped)
-            except Exception:  # noqa: BLE001 - as above
-                log.exception("following %r failed; it goes on", self._source)
-                pause_s = self._every_s
+            pause_s = self._read(reader)
         reader.close()
 
     async def run(self) -> None:
         """Follow the source until cancelled."""
-        if isinstance(self._source, AsyncSource):
-            await self._arun(self._source.aopen())
-        self.start()
         try:
+            if isinstance(self._source, AsyncSource):
+                await self._arun(self._source.aopen())
+            self.start()
             await anyio.sleep_forever()
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self.stop)
 
     async def _arun(self, reader: AsyncReader) -> NoReturn:
-        stopped = self._begin()
+        self._applier.start()
         try:
             while True:
-                try:
-                    pause_s = await self._aread(reader, stopped)
-                except Exception:  # noqa: BLE001 - as above
-                    log.exception("following %r failed; it goes on", self._source)
-                    pause_s = self._every_s
+                pause_s = await self._aread(reader)
                 await anyio.sleep(pause_s)
         finally:
-            self._end()
             await reader.aclose()
-
-    def _begin(self) -> threading.Event:
-        self._stopped = threading.Event()
-        return self._stopped
-
-    def _end(self) -> None:
-        with self._lock:  # who has it finishes its round; nobody begins another
-            self._stopped.set()
-            settling, self._settling = self._settling, None
-        if settling is not None:
-            settling.join()
 
     def start(self) -> None:
         """Begin to follow the source in a thread, unless one does already.
@@ -254,10 +177,11 @@ class Discovery:
         """
         if self._thread is not None:
             return
-        self._reader = reader = self._source.open()
+        self._reader, self._stopped = self._source.open(), threading.Event()
+        self._applier.start()
         self._thread = threading.Thread(
             target=self._run,
-            args=(reader, self._begin()),
+            args=(self._reader, self._stopped),
             name="prefixroute-discovery",
             daemon=True,
         )
@@ -266,11 +190,12 @@ class Discovery:
 
     def stop(self) -> None:
         """End the thread; a read that hangs is not waited for long, and has no effect any more."""
+        self._stopped.set()
+        self._applier.stop()
         thread, self._thread = self._thread, None
         _started.discard(self)
         if thread is None:
             return
-        self._end()
         if self._reader is not None:
             self._reader.interrupt()
         thread.join(_PATIENCE_S)
@@ -279,8 +204,8 @@ class Discovery:
 
     def _start_anew(self) -> None:
         """Go on in the child of a fork, which has none of the threads, and maybe a held lock."""
-        self._lock = threading.Lock()
-        self._thread = self._settling = None
+        self._applier.renew()
+        self._thread = None
         self.start()  # the reader is left alone: its connection is the parent's
 
     def __enter__(self) -> Self:

@@ -6,9 +6,12 @@ import asyncio
 import logging
 import math
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -16,7 +19,7 @@ import anyio.lowlevel
 import pytest
 import trio
 
-from prefixroute import ConfigurationError, Endpoint, Router, SourceUnavailable
+from prefixroute import ConfigurationError, Endpoint, Router, SourceUnavailable, signals
 from prefixroute.core.events import Event, MembershipChanged
 from prefixroute.core.lease import Lease
 from prefixroute.signals import Discovery, Listing, Reader, Source
@@ -289,7 +292,8 @@ def router() -> Iterator[Router]:
 
 
 def threads() -> int:
-    return sum(t.name.startswith("prefixroute-d") for t in threading.enumerate())
+    ours = ("prefixroute-discovery", "prefixroute-endpoints")
+    return sum(thread.name in ours for thread in threading.enumerate())
 
 
 def test_a_function_is_called_again_and_again(router: Router) -> None:
@@ -299,7 +303,7 @@ def test_a_function_is_called_again_and_again(router: Router) -> None:
         lists.append([B])
         until(lambda: set(states(router)) == {B})
         follow.start()  # it runs already
-        assert threads() == 1
+        assert threads() == 2
     assert threads() == 0
     assert set(states(router)) == {B}  # it has what it had
 
@@ -494,6 +498,80 @@ def test_an_iterator_that_ends_has_said_its_last_word(router: Router, library: o
 
 
 @loops
+def test_a_change_is_not_made_on_the_loop(router: Router, library: object) -> None:
+    made_by: set[int] = set()
+    change = router.set_endpoints
+
+    def noted(endpoints: Any) -> None:
+        made_by.add(threading.get_ident())
+        change(endpoints)
+
+    router.set_endpoints = noted  # type: ignore[method-assign]
+
+    async def names() -> list[str]:
+        return [B]
+
+    async def main() -> None:
+        async with Discovery(router, names):
+            await held(lambda: set(states(router)) == {B})
+        assert made_by
+        assert threading.get_ident() not in made_by
+
+    run(library, main)
+
+
+def test_of_changes_that_come_meanwhile_the_last_is_made(router: Router) -> None:
+    changing, goes_on = threading.Event(), threading.Event()
+    change, made = router.set_endpoints, []
+
+    def slow(endpoints: Any) -> None:
+        change(endpoints)
+        made.append(set(states(router)))
+        changing.set()
+        goes_on.wait()
+
+    router.set_endpoints = slow  # type: ignore[method-assign]
+    lists = iter([[B], [C], [D], [A, B], [C, D]])
+    last = threading.Event()
+
+    def names() -> Listing:
+        named = next(lists)
+        if named != [B]:
+            changing.wait()
+        if named == [C, D]:
+            last.set()
+        return replace(listing(*named), again_in_s=3600.0 if last.is_set() else 0.0)
+
+    with Discovery(router, names) as follow:
+        last.wait()
+        until(lambda: D in {e.url for e in pending(follow)})
+        goes_on.set()
+        until(lambda: set(states(router)) == {C, D})
+    assert made == [{B}, {C, D}]
+
+
+def pending(follow: Discovery) -> tuple[Endpoint, ...]:
+    heard = follow._applier._next
+    return () if heard is None else heard.endpoints
+
+
+def test_a_change_that_fails_is_made_again(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, failures = router.set_endpoints, [RuntimeError("once"), RuntimeError("twice")]
+
+    def fails(endpoints: Any) -> None:
+        if failures:
+            raise failures.pop()
+        change(endpoints)
+
+    router.set_endpoints = fails  # type: ignore[method-assign]
+    with Discovery(router, lambda: Listing(endpoints=(Endpoint(B),), again_in_s=9e9), every_s=0.01):
+        until(lambda: set(states(router)) == {B})
+    assert sum("it is tried again" in record.message for record in caplog.records) == 2
+
+
+@loops
 def test_drained_endpoints_are_removed_while_an_iterator_waits(
     router: Router, library: object
 ) -> None:
@@ -538,16 +616,16 @@ def test_a_fork_follows_by_itself(router: Router) -> None:
 
     with Discovery(router, names, every_s=0.01) as follow:
         until(lambda: set(states(router)) == {B})
-        follow._lock.acquire()  # a thread that the child does not have may be at it
+        follow._applier._lock.acquire()  # a thread that the child does not have may be at it
         child = os.fork()
         if child == 0:
             code = 1
             try:
                 until(lambda: set(states(router)) == {C})
-                code = 0 if threads() == 1 else 2
+                code = 0 if threads() == 2 else 2
             finally:
                 os._exit(code)
-        follow._lock.release()
+        follow._applier._lock.release()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert set(states(router)) == {B}
 
@@ -616,3 +694,32 @@ def test_a_source_that_names_nobody_gives_no_first_list() -> None:
     with pytest.raises(SourceUnavailable, match=r"names no endpoint .* now: all are away"):
         source.endpoints()
     assert source.closed
+
+
+def test_importing_loads_no_extra_and_needs_none() -> None:
+    code = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"prometheus_client", "dns", "kubernetes", "yaml"}:
+            raise ModuleNotFoundError(name + " is blocked", name=name)
+
+sys.meta_path.insert(0, Block())
+from prefixroute import Router
+from prefixroute.signals import Discovery, DnsSource, FileSource, KubernetesSource, Listing
+Discovery(Router(["http://a"]), FileSource("endpoints.json"))
+try:
+    from prefixroute.signals import EngineMetrics
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'prefixroute[prometheus]'" in done.stdout
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert list(signals.__all__) == sorted(signals.__all__)
+    assert all(hasattr(signals, name) for name in signals.__all__)
+    assert not hasattr(signals, "Nothing")

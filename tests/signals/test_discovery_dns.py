@@ -80,7 +80,13 @@ def test_the_search_path_is_used(names: NameServer) -> None:
 def test_the_ttl_says_when_to_ask_again(names: NameServer, ttl: int, again_in_s: float) -> None:
     names.ttl = ttl
     names.set(GPU, "A", "10.0.0.1")
-    assert source(names, min_ttl_s=2.0).open().read().again_in_s == again_in_s
+    found = source(names, min_ttl_s=2.0)
+    assert found.open().read().again_in_s == again_in_s
+    with Router(found.endpoints()) as router:
+        follow = Discovery(router, found)
+        pauses = {follow._read(found.open()) for _ in range(20)}
+    assert 0.8 * again_in_s <= min(pauses) <= max(pauses) <= again_in_s  # never after the TTL
+    assert len(pauses) > 10  # and not all processes at once
 
 
 def test_the_shortest_ttl_of_an_alias_counts(names: NameServer) -> None:
@@ -195,9 +201,10 @@ def test_a_pod_that_returns_elsewhere_keeps_its_place(names: NameServer) -> None
         assert router._members.find(f"http://gpu-0.{GPU}:8000/v1") is kept
 
 
-def look(follow: Discovery) -> float:
+def look(follow: Discovery) -> None:
     """One round, without a thread."""
-    return follow._read(follow._source.open(), threading.Event())
+    follow._read(follow._source.open())
+    follow._applier.step(threading.Event())
 
 
 # -- glitches ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,13 @@ def test_settings_are_for_those_that_do_not_say_otherwise(path: Path) -> None:
     source = FileSource(path, settings={"weight": 2.0, "api_key": SECRET})
     assert [(e.weight, e.api_key) for e in source.endpoints()] == [(3.0, SECRET), (2.0, SECRET)]
     assert SECRET not in repr(source)
+
+
+def test_tls_settings_are_for_those_that_have_tls(path: Path) -> None:
+    path.write_text(written(kind_of(path), "http://a", "https://b"), encoding="utf-8")
+    context = ssl.create_default_context()
+    found = FileSource(path, settings={"ssl_context": context}).endpoints()
+    assert [e.ssl_context for e in found] == [None, context]
 
 
 def test_draining_sends_no_new_requests(path: Path) -> None:

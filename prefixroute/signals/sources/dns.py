@@ -168,8 +168,6 @@ class _Lookups(Reader):
                     addresses[target] = address
                     ttls.append(ttl_s)
             records = [record for record in records if addresses[record.target] is not None]
-        else:
-            addresses = dict.fromkeys(addresses)
         unit = min((record.weight for record in records if record.weight > 0), default=1)
         made: dict[str, Endpoint] = {}
         for record in sorted(records, key=lambda r: (r.priority, -r.weight)):

@@ -103,7 +103,8 @@ class AsyncSource(Source):
     Args:
         given: ``async def f(): return [...]`` is called again and again. An async iterator gives a
             list whenever it likes; a function that makes one (``async def f(): yield [...]``) is
-            called again if it raises. One that ends has said its last word: that list stays.
+            called again if that raises. One that ends has said its last word: that list stays. A
+            generator is closed at the end.
     """
 
     given: object = field(hash=False)
@@ -155,9 +156,9 @@ class AsyncReader:
         return replace(named, again_in_s=0.0)
 
     async def aclose(self) -> None:
-        """End an iterator that a function made; one that was given is its owner's."""
+        """End the iterator, if it is a generator."""
         lists, self._lists = self._lists, None
-        if callable(self._given) and isinstance(lists, AsyncGenerator):
+        if isinstance(lists, AsyncGenerator):
             with anyio.CancelScope(shield=True):
                 await lists.aclose()
 
