@@ -49,6 +49,17 @@ def test_requests_are_debug_and_endpoints_info(
     assert caplog.records[4].getMessage().endswith("is left alone for 2.0 s")
 
 
+def test_changed_settings_are_a_line_without_them(
+    router: RouterCore, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = router.endpoints
+    with caplog.at_level(logging.INFO, "prefixroute"):
+        router.set_endpoints([Endpoint(first.url, api_key="another-secret"), second])
+    [record] = caplog.records
+    assert record.getMessage() == f"endpoints joined: none; left: none; changed: {first.id}"
+    assert vars(record)["prefixroute"]["changed"] == (first.id,)
+
+
 def test_records_carry_their_fields(router: RouterCore, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "prefixroute"):
         use(router)

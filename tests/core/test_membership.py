@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import threading
 
 import pytest
 
@@ -380,6 +381,20 @@ def test_set_endpoints_keeps_the_accounting_of_those_that_stay() -> None:
     for lease in held:
         lease.release()
     assert router.stats().in_flight == 0
+
+
+def test_a_list_made_of_the_list_loses_no_change_in_between() -> None:
+    router = make_router(2)
+    adding = threading.Thread(target=router.add, args=("http://c",))
+
+    def without_the_first(present: tuple[Endpoint, ...]) -> list[Endpoint]:
+        adding.start()
+        adding.join(0.2)  # it has to wait for this change
+        return list(present[1:])
+
+    router.set_endpoints(without_the_first)
+    adding.join()
+    assert [e.url for e in router.endpoints] == [urls(2)[1], "http://c/v1"]
 
 
 def test_the_same_id_at_another_url_is_another_server() -> None:
