@@ -96,8 +96,15 @@ def test_ports_go_by_name_or_number(kube: KubeServer) -> None:
     assert urls(source(kube, port=8001)) == ["http://10.0.0.1:8001/v1"]
     with pytest.raises(SourceUnavailable, match=r"there are: 'http' \(8000\), 'metrics' \(9000\)"):
         urls(source(kube))
-    with pytest.raises(SourceUnavailable, match="port='grpc' is no port of the service"):
+    with pytest.raises(SourceUnavailable, match="port='grpc' is none of its pods' ports"):
         urls(source(kube, port="grpc"))
+    kube.put(slice_of("gpu-b", address("10.0.0.2"), ports={"grpc": 9001}))  # a rollout
+    assert urls(source(kube, port="http")) == ["http://10.0.0.1:8000/v1"]
+    assert urls(source(kube, port="grpc")) == ["http://10.0.0.2:9001/v1"]
+    kube.put(slice_of("gpu-a", address("10.0.0.1"), ports={}))
+    kube.delete("gpu-b")
+    with pytest.raises(SourceUnavailable, match="the service names none: give the number"):
+        urls(source(kube))
 
 
 def test_a_pod_with_a_hostname_is_known_by_it_as_in_dns(kube: KubeServer) -> None:

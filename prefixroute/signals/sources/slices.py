@@ -127,13 +127,18 @@ def found_in(
         LookupError: The slices have no such port, or several where none was named.
     """
     families: list[str] = sorted(_FAMILIES, key=lambda family: family != prefer)
+    served = sorted(
+        (one for one in slices if one.address_type in families and one.endpoints),
+        key=lambda one: (families.index(one.address_type), one.metadata.name),
+    )
+    numbers = [_port(one, port) for one in served]
+    if served and set(numbers) == {None}:
+        raise LookupError(f"port={port!r} is none of its pods' ports; {_ports_of(served)}")
     known: dict[str, Found] = {}
     states: dict[str, State] = {}
-    for one in sorted(
-        (s for s in slices if s.address_type in families and s.endpoints),
-        key=lambda s: (families.index(s.address_type), s.metadata.name),
-    ):
-        number = _port(one.ports or [], port)
+    for one, number in zip(served, numbers, strict=True):
+        if number is None:
+            continue
         for key, address in _named(one):
             state = _state(address.conditions)
             states[key] = max(state, states.get(key, state))
@@ -167,21 +172,24 @@ def _state(conditions: Conditions) -> State:
     return State.RESTING if conditions.ready is False else State.READY
 
 
-def _port(ports: list[Port], wanted: int | str | None) -> int:
-    """Return the number of the port that is wanted.
+def _port(one: Slice, wanted: int | str | None) -> int | None:
+    """Return the number of the port that is wanted; ``None``: the slice's pods do not have it.
 
     Raises:
-        LookupError: There is none, or it is not clear which.
+        LookupError: It is not clear which.
     """
     if isinstance(wanted, int):
         return wanted  # a service that is headless need not name its ports
-    numbers = {port.name or "": port.port for port in ports if port.port is not None}
-    there = ", ".join(f"{name!r} ({number})" for name, number in sorted(numbers.items())) or "none"
-    if wanted is None and len(set(numbers.values())) == 1:
-        return next(iter(numbers.values()))
-    if wanted is None:
-        raise LookupError(f"port=None needs a service with one port; there are: {there}")
-    found = numbers.get(wanted)
-    if found is None:
-        raise LookupError(f"port={wanted!r} is no port of the service; there are: {there}")
-    return found
+    numbers = {port.name or "": port.port for port in one.ports or () if port.port is not None}
+    if wanted is not None:
+        return numbers.get(wanted)
+    if len(set(numbers.values())) > 1:
+        raise LookupError(f"port=None needs pods with one port; {_ports_of([one])}")
+    return next(iter(numbers.values()), None)
+
+
+def _ports_of(slices: Iterable[Slice]) -> str:
+    ports = {(port.name or "", port.port or 0) for one in slices for port in one.ports or ()}
+    if not ports:
+        return "the service names none: give the number"
+    return f"there are: {', '.join(f'{name!r} ({number})' for name, number in sorted(ports))}"
