@@ -208,6 +208,20 @@ def test_a_server_that_is_away_is_said_so_and_found_again(kube: KubeServer) -> N
     reader.close()
 
 
+def test_what_cannot_be_read_is_listed_again(kube: KubeServer) -> None:
+    kube.put(slice_of("gpu-a", address("10.0.0.1")))
+    reader = opened(source(kube))
+    reader.read()
+    kube.put(slice_of("gpu-b", address("10.0.0.2")))
+    reader.read()
+    kube.tell("MODIFIED", {"metadata": {"name": 5}})
+    with pytest.raises(SourceUnavailable, match="ValidationError"):
+        reader.read()
+    assert hosts(reader.read()) == ["10.0.0.1", "10.0.0.2"]
+    assert sum("watch" not in query for query in kube.asked) == 2
+    reader.close()
+
+
 def test_nobody_is_there(kube: KubeServer) -> None:
     nowhere = replace(source(kube))
     nowhere.api.configuration.host = "http://127.0.0.1:1"  # type: ignore[union-attr]

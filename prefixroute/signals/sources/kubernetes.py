@@ -134,8 +134,12 @@ class _Watch(Reader):
         except SourceUnavailable:
             self.close()
             raise
-        except (OSError, msgspec.MsgspecError) as error:
+        except OSError as error:
             self.close()
+            raise SourceUnavailable(f"{self._api.name}: {shown(error)}") from None
+        except msgspec.MsgspecError as error:
+            self.close()
+            self._version = None  # it is not known what was missed
             raise SourceUnavailable(f"{self._api.name}: {shown(error)}") from None
         try:
             return self._listing(again_in_s)
