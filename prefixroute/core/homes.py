@@ -14,17 +14,18 @@ from typing import Final
 from prefixroute.core.crowding import keeps, uniform
 from prefixroute.core.membership import Group
 from prefixroute.core.prompt import KeySource, Prompt
+from prefixroute.core.ring import Ring
 from prefixroute.core.traffic import Traffic, share
 
 __all__ = ["Homes", "Walk", "heads", "traffic_keys"]
 
 _SURE_AFTER: Final = 2.0
-"""Own sightings of a hot prefix before all of its endpoints are taken to hold it. Before that only
-the map counts, so that a lone conversation stays where it is."""
+"""Own sightings of what holds nothing, such as an empty root, before it counts as shared by all:
+what goes on from a text so short that it has no boundary stays where that went."""
 
 _CREDITED_AFTER: Final = 4.0
-"""Own sightings of a hot prefix before a home below it is taken to hold what others brought there:
-so much traffic is no lone conversation any more, whose latest turns nobody else has."""
+"""Own sightings of a hot prefix before a home below it is taken to hold what others brought there
+of a conversation that went elsewhere before: so much traffic is no lone conversation any more."""
 
 _FALL_BELOW: Final = 0.7
 """A spread that has risen falls only when the traffic is below this share of its threshold."""
@@ -43,7 +44,11 @@ class Homes:
         unique: The prefix has one home, rather than a set that shares it.
         credited: What others brought to the home may be guessed: every hot prefix above it is one
             that this router has seen often enough.
-        sure: Leading blocks that an index is taken to hold because it shares a hot prefix.
+        shared: Requests went different ways from every hot prefix above the home, which those of
+            one conversation do not: what others brought there may be guessed of a prompt that
+            nobody is known to hold more of.
+        sure: Leading blocks that an index is taken to hold because it shares a hot prefix from
+            which requests went different ways.
         spread: Size of the set that the home was picked from.
         spreads: ``(key of the traffic, endpoints)`` of the hot prefixes passed, and of one that was
             hot before.
@@ -53,6 +58,7 @@ class Homes:
     depth: int
     unique: bool
     credited: bool
+    shared: bool
     sure: dict[int, int]
     spread: int
     spreads: list[tuple[int, int]]
@@ -77,57 +83,32 @@ class Walk:
         traffic.advance(now)
         total = traffic.total(group.label)
         if share(total, total) * len(group) <= self._target:
-            # Nothing is known (any more): not even what every request starts with would look hot.
-            # The first boundary is often everybody's, so the second is the key.
-            depth = min(1, len(chain) - 1)
-            order = ring.order(chain[depth])
-            return Homes(
-                order=order,
-                depth=depth,
-                unique=True,
-                credited=True,
-                sure={},
-                spread=1,
-                spreads=[],
-            )
-        keys = traffic_keys(chain, group)
+            return _unknown(chain, ring)
+        hot = _Hot(prompt, traffic_keys(chain, group), traffic)
         head: Sequence[int] = ()
-        members: set[int] | None = None
-        sure: dict[int, int] = {}
-        spreads: list[tuple[int, int]] = []
-        depth, unique, credited = len(chain) - 1, False, True
+        depth, unique = len(chain) - 1, False
         keeps_together = depth if prompt.source is KeySource.SESSION else None
-        for at, (key, prefix) in enumerate(zip(keys, chain, strict=True)):
+        for at, (key, prefix) in enumerate(zip(hot.keys, chain, strict=True)):
             count = traffic.count(key)
-            within: Sequence[int] = ring.order(prefix)
-            if members is not None:
-                within = [index for index in within if index in members]
+            within = hot.within(ring.order(prefix))
             spread = self._spread(key, share(count, total), within, group)
-            if at == keeps_together:
-                spread = 1  # however hot: what a session is for
-            if spread <= 1:
+            if spread <= 1 or at == keeps_together:  # however hot: what a session is for
                 head, depth, unique = within, at, True
-                if traffic.spread(key) > 1:
-                    spreads.append((key, 1))  # it has fallen: it rises at the full threshold again
+                hot.fallen(key)
                 break
             head = within[:spread]
-            spreads.append((key, spread))
-            members = set(head)
-            if count >= _SURE_AFTER:
-                for index in head:
-                    sure[index] = at + 1
-            if count < _CREDITED_AFTER:
-                credited = False
+            hot.passed(at, count, head)
+        members = hot.members
         rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
-        head = self._thinned(head, chain[depth], group)
         return Homes(
-            order=[*head, *rest],
+            order=[*self._thinned(head, chain[depth], group), *rest],
             depth=depth,
             unique=unique,
-            credited=unique and credited,
-            sure=sure,
+            credited=unique and hot.credited,
+            shared=unique and hot.shared,
+            sure=hot.sure,
             spread=len(members) if members is not None else 1,
-            spreads=spreads,
+            spreads=hot.spreads,
         )
 
     def _thinned(self, head: Sequence[int], key: int, group: Group) -> Sequence[int]:
@@ -154,6 +135,66 @@ class Walk:
         if before > spread:
             spread = min(before, heads(need / _FALL_BELOW, within, group))
         return min(spread, len(within))
+
+
+class _Hot:
+    """What one walk knows of the hot prefixes that it has passed."""
+
+    __slots__ = (
+        "_branch", "_prompt", "_traffic", "credited", "keys", "members", "shared", "spreads",
+        "sure",
+    )  # fmt: skip
+
+    def __init__(self, prompt: Prompt, keys: Sequence[int], traffic: Traffic) -> None:
+        self._prompt, self._traffic, self.keys = prompt, traffic, keys
+        self._branch: int | None = 0  # a request left the chain after so many blocks; None: no more
+        self.members: set[int] | None = None  # None: all
+        self.credited = self.shared = True
+        self.sure: dict[int, int] = {}
+        self.spreads: list[tuple[int, int]] = []
+
+    def within(self, order: Sequence[int]) -> Sequence[int]:
+        """Return the order among those that the prefixes so far have left."""
+        members = self.members
+        return order if members is None else [index for index in order if index in members]
+
+    def passed(self, at: int, count: float, head: Sequence[int]) -> None:
+        """Note that a prefix is hot, and who shares it."""
+        self.spreads.append((self.keys[at], len(head)))
+        self.members = set(head)
+        if self._branch is not None and self._branch <= at:
+            self._branch = self._traffic.branch(self.keys, at + 1)
+        nothing = not self._prompt.ends[at]
+        if self._branch is not None or (nothing and count >= _SURE_AFTER):
+            for index in head:
+                self.sure[index] = at + 1
+        elif count < _CREDITED_AFTER:
+            self.shared = False
+        if count < _CREDITED_AFTER:
+            self.credited = False
+
+    def fallen(self, key: int) -> None:
+        """Note that a prefix is not hot; if it was, it rises at the full threshold again."""
+        if self._traffic.spread(key) > 1:
+            self.spreads.append((key, 1))
+
+
+def _unknown(chain: Sequence[int], ring: Ring) -> Homes:
+    """Return where a prompt belongs while not even what every request starts with would look hot.
+
+    The first boundary is often everybody's, so the second is the key.
+    """
+    depth = min(1, len(chain) - 1)
+    return Homes(
+        order=ring.order(chain[depth]),
+        depth=depth,
+        unique=True,
+        credited=True,
+        shared=True,
+        sure={},
+        spread=1,
+        spreads=[],
+    )
 
 
 def traffic_keys(chain: Sequence[int], group: Group) -> Sequence[int]:

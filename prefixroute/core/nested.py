@@ -136,7 +136,7 @@ class NestedPolicy(StatelessPolicy):
             near = max(_NEAREST, homes.spread)
             order = order[:near] + [index for index in order[near:] if index in held]
         home = homes.order[0]
-        level = int(homes.depth > 0) if homes.credited else None
+        level = int(homes.depth > 0) if _may_credit(homes, held) else None
         limits = self._bound.limits(group, ask.available)
         states = group.states
         allowed = [index for index in order if states[index].in_flight < limits[index]]
@@ -239,7 +239,8 @@ class NestedPolicy(StatelessPolicy):
             return
         if counted:
             self._traffic.advance(ask.now)
-            self._traffic.record(traffic_keys(prompt.chain, ask.group), ask.group.label)
+            keys, label = traffic_keys(prompt.chain, ask.group), ask.group.label
+            self._traffic.record(keys, label, prompt.lasting_blocks)
             for key, spread in choice.spreads:
                 self._traffic.set_spread(key, spread)
         self._map.add(prompt.chain, ask.group.states[choice.index].bit)
@@ -286,6 +287,13 @@ class _Weighed:
         self.index, self.seconds = index, seconds
         self.uncached_tokens, self.held_tokens = uncached, held_tokens
         self.load = self.cost = 0.0
+
+
+def _may_credit(homes: Homes, held: dict[int, int]) -> bool:
+    """Return whether the home may be taken to hold what others brought there."""
+    if homes.credited or not homes.shared:
+        return homes.credited
+    return max(held.values(), default=0) <= max(homes.sure.values(), default=0)
 
 
 def _tokens(ask: Ask, blocks: int) -> float:

@@ -36,6 +36,10 @@ class KeySource(Enum):
     NONE = "none"
 
 
+_GROWS: Final = (KeySource.TEXT, KeySource.TOKENS)
+"""Sources whose last block is cut where the prompt happens to end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """Where a placement wants prompts cut.
@@ -107,6 +111,11 @@ class Prompt:
     def counted(self) -> bool:
         """Whether units are tokens, so that nothing has to be guessed."""
         return self.tokens_per_unit == 1.0
+
+    @property
+    def lasting_blocks(self) -> int:
+        """How many blocks a prompt that goes on from this one has too: of a text not the tail."""
+        return len(self.chain) - (self.source in _GROWS)
 
     def with_reply(self, blocks: int) -> int:
         """Return how many leading blocks an endpoint holds that was sent so many of them.

@@ -8,7 +8,7 @@ now is the decayed one, so nothing has to be touched while time passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from prefixroute.core.bounded import BoundedDict
@@ -16,6 +16,9 @@ from prefixroute.core.bounded import BoundedDict
 __all__ = ["Traffic", "share"]
 
 _RESCALE_AT: Final = 2.0**512
+
+_ROUNDING: Final = 1.0 + 1e-9
+"""Sums of the same weights in another order."""
 
 _GROUPS: Final = 4096
 """Groups whose totals are remembered: models and tiers come and go with the endpoints."""
@@ -46,11 +49,14 @@ class Traffic:
         max_prefixes: The most prefixes that are counted.
     """
 
-    __slots__ = ("_counts", "_half_life_s", "_now", "_spreads", "_start", "_totals", "_weight")
+    __slots__ = (
+        "_counts", "_ends", "_half_life_s", "_now", "_spreads", "_start", "_totals", "_weight",
+    )  # fmt: skip
 
     def __init__(self, *, half_life_s: float, max_prefixes: int) -> None:
         self._half_life_s = half_life_s
         self._counts: BoundedDict[int, float] = BoundedDict(max_prefixes)
+        self._ends: BoundedDict[int, float] = BoundedDict(max(2, max_prefixes // 8))
         self._spreads: BoundedDict[int, int] = BoundedDict(max(2, max_prefixes // 8))
         self._totals: BoundedDict[Hashable, float] = BoundedDict(_GROUPS)
         self._start: float | None = None
@@ -75,6 +81,7 @@ class Traffic:
         """Start anew with a weight of 1: once in some 500 half-lives."""
         weight, self._weight, self._start = self._weight, 1.0, self._now
         self._counts.transform(lambda count: count / weight)
+        self._ends.transform(lambda count: count / weight)
         self._totals.transform(lambda total: total / weight)
 
     def count(self, prefix: int) -> float:
@@ -82,17 +89,50 @@ class Traffic:
         stored = self._counts.peek(prefix)
         return stored / self._weight if stored is not None else 0.0
 
+    def branch(self, chain: Sequence[int], blocks: int) -> int | None:
+        """Return after how many blocks a request left this chain; ``None``: none did.
+
+        One that ended there has not: the next turn of a conversation goes on where the last ended.
+
+        Args:
+            chain: A prompt's prefixes, in order; it may have been counted or not.
+            blocks: The least to be returned, 1 or more.
+        """
+        peek, ended = self._counts.peek, self._ends.peek
+        count = peek(chain[blocks - 1])
+        for at in range(blocks, len(chain) + 1):
+            if count is None:
+                return None
+            went_on = peek(chain[at]) if at < len(chain) else None
+            if count > ((went_on or 0.0) + (ended(chain[at - 1]) or 0.0)) * _ROUNDING:
+                return at
+            count = went_on
+        return None
+
     def total(self, group: Hashable) -> float:
         """Return the decayed count of all requests of a group (those with one eligible set)."""
         return (self._totals.peek(group) or 0.0) / self._weight
 
-    def record(self, chain: Iterable[int], group: Hashable) -> None:
-        """Count one request of ``group`` with these prefixes, at the time last advanced to."""
+    def record(self, chain: Sequence[int], group: Hashable, blocks: int | None = None) -> None:
+        """Count one request of ``group`` with these prefixes, at the time last advanced to.
+
+        Args:
+            chain: Its prefixes.
+            group: Of requests with one eligible set.
+            blocks: How many of them a request that continues this one has too; ``None``: all.
+        """
         weight, counts = self._weight, self._counts
         self._totals.put(group, (self._totals.get(group) or 0.0) + weight)
         for prefix in chain:
             stored = counts.get(prefix)
             counts.put(prefix, weight if stored is None else stored + weight)
+        self._ended(chain[-1:], weight)
+        if blocks is not None and blocks < len(chain):  # the same again, or one that goes on
+            self._ended(chain[blocks - 1 : blocks], weight)
+
+    def _ended(self, last: Sequence[int], weight: float) -> None:
+        for prefix in last:
+            self._ends.put(prefix, (self._ends.peek(prefix) or 0.0) + weight)
 
     def spread(self, prefix: int) -> int:
         """Return how many endpoints the prefix was last given (1: it was not hot)."""

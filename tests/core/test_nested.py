@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from prefixroute.core.lease import Lease
 from prefixroute.core.nested import Nested, NestedPolicy
 from prefixroute.core.router import RouterCore
 
-from .support import FakeClock, blocks, chat, conversation, make_router, states, text, urls
+from .support import FakeClock, blocks, chat, conversation, make_router, serve, states, text, urls
 from .test_load import group
 from .world import World
 
@@ -267,6 +268,44 @@ def test_an_endpoint_that_first_replied_slowly_is_not_left_for_good() -> None:
         late += unlucky and number >= 2000
     assert not first
     assert late > 0.6 * 400 / 4
+
+
+def test_routers_of_few_requests_do_not_crowd_where_their_first_one_went() -> None:
+    """A system prompt of several blocks, 60 routers of five requests each."""
+    later: Counter[str] = Counter()
+    for number in range(60):
+        router = make_router(8)
+        used = [serve(router, blocks(1, 2, 3, 4, 9 * number + turn)) for turn in range(5)]
+        later.update(used[1:])
+    assert max(later.values()) < 0.25 * later.total()
+
+
+@pytest.mark.parametrize("system", [None, "Be brief.", text("system", 5000)])
+@pytest.mark.parametrize("count", [2, 3])
+def test_chats_that_take_turns_on_a_fresh_router_stay_where_they_are(
+    count: int, system: str | None
+) -> None:
+    for seed, endpoints in itertools.product(range(5), (2, 4, 8)):
+        router = make_router(endpoints, seed=seed)
+        chats = [
+            conversation(("chat", seed, number), 8, first=60, system=system)
+            for number in range(count)
+        ]
+        used = [[serve(router, body) for body in turn] for turn in zip(*chats, strict=True)]
+        for places_of_one in zip(*used, strict=True):
+            assert len(set(places_of_one)) == 1, (seed, endpoints, places_of_one)
+
+
+@pytest.mark.parametrize("form", [str, lambda said: list(said.encode())], ids=["text", "tokens"])
+def test_a_lone_prompt_that_grows_stays_where_it_is(form: Callable[[str], Any]) -> None:
+    for seed in range(20):
+        router = make_router(8, seed=seed)
+        said = [text((seed, turn), 1000) for turn in range(14)]
+        used = [
+            serve(router, {"model": "m", "prompt": form("".join(said[: turn + 1]))})
+            for turn in range(14)
+        ]
+        assert len(set(used)) == 1, (seed, used)
 
 
 def test_many_routers_keep_prefixes_together() -> None:

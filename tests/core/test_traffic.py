@@ -67,6 +67,34 @@ def test_counts_halve_in_a_half_life() -> None:
     assert (counts.count(1), counts.total("g")) == (2.0, 2.0)
 
 
+@pytest.mark.parametrize("waited_s", [0.0, 77.0, 700 * HALF_LIFE_S])
+def test_turns_of_one_conversation_are_no_branches(waited_s: float) -> None:
+    counts = traffic()
+    counts.advance(0.0)
+    for turns in range(1, 12):
+        chain = list(range(1, 2 * turns + 1))
+        assert not any(counts.branch(chain, at) for at in range(1, len(chain) + 1))
+        counts.record(chain, "g")
+        counts.advance(turns * waited_s)
+
+
+def test_a_prefix_is_branched_where_requests_went_different_ways() -> None:
+    counts = traffic()
+    counts.record([1, 2, 3], "g")
+    counts.record([1, 2, 3, 4], "g")
+    other = [1, 2, 5]
+    assert [counts.branch(other, at) for at in (1, 2, 3)] == [2, 2, None]
+    assert counts.branch([9, 8], 1) is None
+
+
+def test_a_growing_text_ends_before_its_tail() -> None:
+    counts = traffic()
+    counts.record([1, 2, 90], "g", 2)
+    assert counts.branch([1, 2, 3, 91], 2) is None
+    counts.record([7], "g", 0)  # nothing but a tail
+    assert counts.count(7) == 1.0
+
+
 def test_asking_counts_nothing() -> None:
     counts = traffic()
     counts.record([1], "g")
