@@ -53,6 +53,8 @@ _Ended: TypeAlias = tuple[Lease, Responded[R] | Failed]
 _SERVER_ERROR: Final = 500
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
+_ASKED_AGAIN: Final = frozenset({408, 409, 429})
+"""Statuses below 500 after which the SDKs call again."""
 _FAIR_SHARE: Final = 0.5
 """Of the deadline: an attempt that was cut to less says nothing about its endpoint."""
 
@@ -66,8 +68,10 @@ class Exchange(Generic[R]):
         failover: When to try again.
         digest: Returns a digest of the request, to count the 500s of one request once; ``None``:
             the request cannot be told from others.
-        once: The call gets one attempt: its body can be sent only once, or its caller tries again
-            itself.
+        identity: Returns a digest of the request that tells it from all others, by which the
+            caller's own retry finds who has failed it; ``None``: it has none.
+        retry: It is such a retry: the call gets one attempt, elsewhere if there is an elsewhere.
+        once: The call gets one attempt: its body can be sent only once.
         resendable: The body can be sent again over another connection.
         began: When the prompt began to be read, by the router's clock; ``None``: not known.
     """
@@ -79,12 +83,15 @@ class Exchange(Generic[R]):
         failover: Failover,
         *,
         digest: Callable[[], int | None],
+        identity: Callable[[], int | None] = lambda: None,
+        retry: bool = False,
         once: bool = False,
         resendable: bool = True,
         began: float | None = None,
     ) -> None:
         self._core, self._prompt, self._failover = core, prompt, failover
-        self._digest, self._once, self._resendable = digest, once, resendable
+        self._digest, self._identity, self._retry = digest, identity, retry
+        self._once, self._resendable = once or retry, resendable
         self._began = began
         self._tried: set[str] = set()  # in this round
         self._going_on = False  # another endpoint is to be tried in this round
@@ -93,7 +100,7 @@ class Exchange(Generic[R]):
         self._decision: Decision | None = None  # of that one
         self._last_error: Exception | None = None
         started = core.now()
-        self._rounds = Rounds(failover, started, once=once)
+        self._rounds = Rounds(failover, started, once=self._once)
         self._until = None if failover.deadline_s is None else started + failover.deadline_s
         self._open: dict[Lease, Send] = {}
         self._waiter: Waiter | None = None
@@ -142,7 +149,8 @@ class Exchange(Generic[R]):
     def _lease(self) -> Generator[Step[R], Outcome[R], Lease | None]:
         tried = frozenset(self._tried)
         try:
-            return self._core.lease(self._prompt, exclude=tried, began=self._began)
+            avoid = self._core.failed_lately(self._identity() if self._retry else None)
+            return self._core.lease(self._prompt, exclude=tried, avoid=avoid, began=self._began)
         except Saturated:
             self._waiter = self._core.queue(self._prompt, exclude=tried)
             if self._waiter is None:  # nobody is left to wait for
@@ -278,6 +286,8 @@ class Exchange(Generic[R]):
     def _count(self, lease: Lease, outcome: Responded[R]) -> None:
         """Tell the lease what its endpoint answered."""
         status = outcome.status
+        if status >= _SERVER_ERROR or status in _ASKED_AGAIN:
+            self._core.note_failed(self._identity(), lease.endpoint.id)
         failed = status >= _SERVER_ERROR or status in self._failover.statuses
         if failed and not self._is_missing(status):
             digest = self._digest() if status == _SERVER_ERROR else None
@@ -335,6 +345,8 @@ class Exchange(Generic[R]):
         if outcome.failure is not Failure.NOT_OURS:
             self._attempts.append((lease.endpoint.id, outcome.error))
             self._last_error = outcome.error
+            if not stale:
+                self._core.note_failed(self._identity(), lease.endpoint.id)
         if neutral:
             lease.abandon()
         else:

@@ -23,6 +23,7 @@ from prefixroute.core.events import (
     FirstToken,
     RequestDone,
 )
+from prefixroute.core.failed_calls import FailedCalls
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.load import EndpointState, EngineLoad, Loan
 from prefixroute.core.membership import Group, Members
@@ -105,6 +106,7 @@ class Ledger:
         self.policy = placement.start(random)
         self.queues = Queues(half_life_s=_HALF_LIFE_S, foreign=peers != 1)
         self.ratios = Ratios()
+        self.failed_calls = FailedCalls()
         self._warming: set[EndpointState] = set()
         self._health = health
         self._random = random
@@ -115,7 +117,12 @@ class Ledger:
     # -- placing ---------------------------------------------------------------
 
     def place(
-        self, prompt: Prompt, groups: Sequence[Group], now: float, exclude: frozenset[str]
+        self,
+        prompt: Prompt,
+        groups: Sequence[Group],
+        now: float,
+        exclude: frozenset[str],
+        avoid: frozenset[str] = frozenset(),
     ) -> Placed | None:
         """Return where the prompt should go; changes nothing.
 
@@ -124,6 +131,8 @@ class Ledger:
             groups: Those that may serve its model, lowest tier first.
             now: Seconds.
             exclude: Ids of endpoints that must not be chosen.
+            avoid: Ids of those that are chosen only if nobody else is well and has room; who holds
+                what the request continues is not avoided.
 
         Returns:
             ``None`` if all that are not excluded are at their ``max_in_flight``.
@@ -132,23 +141,38 @@ class Ledger:
         pinned = self._pinned(prompt, groups, now, exclude)
         if pinned is not None:
             return pinned
-        for panic in (False, True):
-            for group in groups:
-                available = [
-                    index
-                    for index, state in enumerate(group.states)
-                    if (panic or state.health.takes(now))
-                    and not state.full
-                    and state.endpoint.id not in exclude
-                ]
-                if panic:
-                    available = _last_resort(group, available)
-                elif self._warming:
-                    available = self._warm_enough(group, available, now)
-                if available:
-                    return self._chosen(prompt, group, available, now, panic=panic)
-            if any(self._waits(group, now, exclude) for group in groups):
-                return None  # well but full: wait for these rather than hurry to an ejected one
+        if avoid:
+            elsewhere = self._placed(prompt, groups, now, exclude | avoid, panic=False)
+            if elsewhere is not None:
+                return elsewhere
+        placed = self._placed(prompt, groups, now, exclude, panic=False)
+        if placed is not None or any(self._waits(group, now, exclude) for group in groups):
+            return placed  # well but full: wait for these rather than hurry to an ejected one
+        return self._placed(prompt, groups, now, exclude, panic=True)
+
+    def _placed(
+        self,
+        prompt: Prompt,
+        groups: Sequence[Group],
+        now: float,
+        exclude: frozenset[str],
+        *,
+        panic: bool,
+    ) -> Placed | None:
+        for group in groups:
+            available = [
+                index
+                for index, state in enumerate(group.states)
+                if (panic or state.health.takes(now))
+                and not state.full
+                and state.endpoint.id not in exclude
+            ]
+            if panic:
+                available = _last_resort(group, available)
+            elif self._warming:
+                available = self._warm_enough(group, available, now)
+            if available:
+                return self._chosen(prompt, group, available, now, panic=panic)
         return None
 
     def _chosen(

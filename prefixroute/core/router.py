@@ -198,17 +198,23 @@ class RouterCore(Roster):
         return self.lease(prompt, exclude=self._ids(exclude), began=began)
 
     def lease(
-        self, prompt: Prompt, *, exclude: frozenset[str] = _NONE, began: float | None = None
+        self,
+        prompt: Prompt,
+        *,
+        exclude: frozenset[str] = _NONE,
+        avoid: frozenset[str] = _NONE,
+        began: float | None = None,
     ) -> Lease:
         """Do what :meth:`acquire` does, for a prompt that is read already.
 
         Args:
             prompt: What is to be placed.
             exclude: Ids of endpoints that were tried already.
+            avoid: Ids of endpoints that are chosen only if nobody else is well and has room.
             began: When reading the prompt began, by :meth:`now`; ``None``: not known.
         """
         with self._placing(prompt) as (ledger, now, groups):
-            placed = self._place(ledger, prompt, groups, now, exclude)
+            placed = self._place(ledger, prompt, groups, now, exclude, avoid)
             return self._lend(ledger, placed, retry=bool(exclude), began=began)
 
     def _lend(
@@ -240,8 +246,9 @@ class RouterCore(Roster):
         groups: Sequence[Group],
         now: float,
         exclude: frozenset[str],
+        avoid: frozenset[str] = _NONE,
     ) -> Placed:
-        placed = ledger.place(prompt, groups, now, exclude)
+        placed = ledger.place(prompt, groups, now, exclude, avoid)
         if placed is not None:
             return placed
         tried = f", and {len(exclude)} excluded" if exclude else ""
@@ -265,6 +272,20 @@ class RouterCore(Roster):
         """Take one further try out of the budget; ``False``: it is spent."""
         with self._locked() as (_, now):
             return self._budget.take(now)
+
+    def note_failed(self, request: int | None, endpoint_id: str) -> None:
+        """Remember for a while, for its caller's own retry, who failed a request of a digest."""
+        if request is None or self.in_lock:
+            return
+        with self._locked() as (ledger, now):
+            ledger.failed_calls.note(request, endpoint_id, now)
+
+    def failed_lately(self, request: int | None) -> frozenset[str]:
+        """Return the ids of those that failed a request of a digest lately."""
+        if request is None:
+            return _NONE
+        with self._locked() as (ledger, now):
+            return ledger.failed_calls.of(request, now)
 
     def queue(self, prompt: Prompt, *, exclude: frozenset[str] = _NONE) -> Waiter | None:
         """Put a call into the queue for an endpoint with room; ``None``: all are excluded."""

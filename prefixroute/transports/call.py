@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -84,7 +85,9 @@ class Call:
             self._prompt,
             self._core.failover,
             digest=self._digest,
-            once=self._body is None or self._retried_by_caller(),
+            identity=self._identity,
+            retry=self._retried_by_caller(),
+            once=self._body is None,
             resendable=self._body is not None,
             began=self._began,
         )
@@ -105,6 +108,13 @@ class Call:
         if "json" in kind.lower() and not _is_json(self._body):
             return _NOT_JSON
         return digest64(b"%s\0%s" % (self._path.encode("utf-8", "replace"), self._body))
+
+    def _identity(self) -> int | None:
+        """Return a digest of this very request; ``None``: its body cannot be sent twice."""
+        if self._body is None:
+            return None
+        url = self.request.url.raw_path
+        return digest64(b"%s %s\0%s" % (self.request.method.encode(), url, self._body))
 
     # -- one attempt -----------------------------------------------------------
 
@@ -194,9 +204,13 @@ class Call:
             encoding=headers.get("content-encoding", "").strip().lower(),
             keep_id=self._path.rstrip("/").endswith(_KEPT_IDS),
             digest=self._digest,
+            on_failure=partial(self._note_failed, lease.endpoint.id),
         )
         sync, asynchronous = stream_types(self.library)
         return (asynchronous if self._asynchronous else sync)(stream, watch)
+
+    def _note_failed(self, endpoint_id: str) -> None:
+        self._core.note_failed(self._identity(), endpoint_id)
 
     def _saturated(self, retry_after: float) -> Any:
         return self.library.module.Response(

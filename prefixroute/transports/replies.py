@@ -29,9 +29,12 @@ class Watch:
         encoding: Content-Encoding; only the router's own reading decodes it.
         keep_id: The reply's id is to be remembered for requests that continue it.
         digest: Returns a digest of the request, to count its errors once.
+        on_failure: Called when the body breaks off.
     """
 
-    __slots__ = ("_digest", "_inflate", "_keep_id", "_lease", "_reader", "_told")
+    __slots__ = (
+        "_digest", "_inflate", "_keep_id", "_lease", "_on_failure", "_reader", "_told",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -41,8 +44,10 @@ class Watch:
         encoding: str,
         keep_id: bool,
         digest: Callable[[], int | None],
+        on_failure: Callable[[], None],
     ) -> None:
         self._lease, self._keep_id, self._digest = lease, keep_id, digest
+        self._on_failure = on_failure
         self._reader: ReplyReader | None = None
         events = kind.startswith("text/event-stream")
         if encoding in ("", "identity", *_INFLATE) and (events or not kind or "json" in kind):
@@ -83,6 +88,7 @@ class Watch:
         """End the lease: the body broke off, or whoever read it was stopped."""
         if is_transport_error(error):
             self._lease.failed(error)
+            self._on_failure()
         self._read()
         self._lease.abandon()
 

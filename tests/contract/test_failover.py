@@ -5,13 +5,23 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
 import pytest
 from tenacity import stop_after_attempt, wait_fixed
 
-from prefixroute import AttemptsFailed, Endpoint, Failover, HealthPolicy, HealthState, Router
+from prefixroute import (
+    AttemptsFailed,
+    Endpoint,
+    Failover,
+    Fixed,
+    HealthPolicy,
+    HealthState,
+    Router,
+)
+from prefixroute.core.failed_calls import FailedCalls
 from tests.contract.flavours import BODY, Flavour, Inner, Received, ScriptedBody, in_turn, urls
 
 
@@ -532,6 +542,69 @@ def test_an_sdk_that_tries_again_gets_one_attempt(
         async with flavour.client(router, inner) as client:
             await client.post(headers={"x-stainless-retry-count": count})
         assert len(inner.received) == attempts
+
+    flavour.run(main)
+
+
+RETRY = {"x-stainless-retry-count": "1"}
+
+
+def breaking(flavour: Flavour) -> Any:
+    body = flavour.stream(b'{"id":', flavour.error("ReadError"))
+    headers = {"content-type": "application/json"}
+    return flavour.module.Response(200, headers=headers, stream=body)
+
+
+@pytest.mark.parametrize("failure", ["500", "ReadTimeout", "RemoteProtocolError", "in the body"])
+def test_an_sdk_that_tries_again_is_sent_elsewhere(flavour: Flavour, failure: str) -> None:
+    router = Router(urls(3))
+    bad: dict[str, Callable[[Received], Any]] = {
+        "500": response(flavour, 500),
+        "in the body": lambda _: breaking(flavour),
+    }
+    inner = Inner(flavour, bad.get(failure) or (lambda _: flavour.error(failure)))
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            for headers in ({}, RETRY, {"x-stainless-retry-count": "2"}):
+                with suppress(flavour.module.TransportError):
+                    await client.post(headers=headers)
+        assert len(inner.received) == len(set(inner.hosts)) == 3
+        assert router.stats().in_flight == 0
+
+    flavour.run(main)
+
+
+def test_only_the_retry_of_what_failed_is_sent_elsewhere(flavour: Flavour) -> None:
+    router = Router(urls(4), placement=Fixed(), health=HealthPolicy(failures=100))
+    inner = Inner(flavour, response(flavour, 500))
+    other = {**BODY, "temperature": 0.5}
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            await client.post()
+            await client.post(json=other, headers=RETRY)
+            await client.post("/completions", json=BODY, headers=RETRY)
+            await client.post()
+        assert inner.hosts[0] == inner.hosts[1] == inner.hosts[3]
+
+    flavour.run(main)
+
+
+def test_a_retry_of_a_get_is_sent_elsewhere(flavour: Flavour) -> None:
+    router = Router(urls(2))
+    inner = Inner(flavour, response(flavour, 500))
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            for _ in range(5):
+                await client.get("/models")
+                await client.get("/models", headers=RETRY)
+                first, second = inner.hosts[-2:]
+                assert first != second
+                router.readmit(router.endpoints[0])
+                router.readmit(router.endpoints[1])
+                router._ledger.failed_calls = FailedCalls()
 
     flavour.run(main)
 

@@ -130,6 +130,37 @@ def test_what_may_have_been_sent_is_tried_by_the_sdk_alone(sdk: Sdk, server: Fau
     assert len(server.received) == 3
 
 
+def test_its_own_tries_go_to_three_endpoints(sdk: Sdk, server: FaultServer) -> None:
+    everywhere(server, Plan(b"", "close"))
+    router = calm(Router([server.url(port) for port in ALL]))  # one tier: the home is any of them
+    with pytest.raises(sdk.module.APIConnectionError):
+        sdk.ask(router, max_retries=2)
+    assert sorted(port for port, _ in server.received) == sorted(ALL)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Plan(json_reply(500, b"{}")), Plan(b"", "reset"), Plan(json_reply()[:-20], "close")],
+    ids=["500", "reset", "closed in the body"],
+)
+def test_its_first_retry_finds_the_endpoint_that_is_well(
+    sdk: Sdk, server: FaultServer, failure: Plan
+) -> None:
+    server.plans.update({"x": failure, "good: x": sdk.reply})
+    router = calm(router_of(server, "faulty", "good"))
+    assert sdk.ask(router, max_retries=1) == "Hello"
+    assert [port for port, _ in server.received] == ["faulty", "good"]
+
+
+def test_its_retry_after_a_timeout_finds_the_endpoint_that_is_well(
+    sdk: Sdk, server: FaultServer
+) -> None:
+    server.plans.update({"x": Plan(b"", "stall"), "good: x": sdk.reply})
+    router = calm(router_of(server, "faulty", "good"))
+    assert sdk.ask(router, max_retries=9, timeout=2.0) == "Hello"
+    assert server.count("faulty") == 1
+
+
 def test_a_deadline_is_a_timeout_to_an_sdk(sdk: Sdk, server: FaultServer) -> None:
     everywhere(server, Plan(b"", "stall"))
     router = router_of(server, *ALL, deadline_s=0.1)
