@@ -38,6 +38,8 @@ def ask(pools: Pools, endpoint: Endpoint, path: str, *, timeout_s: float) -> tup
         response.read()
     finally:
         response.close()
+        if pools.closed:  # while it connected, so that no pool knows the connection any more
+            response.extensions["network_stream"].close()
     return response.status_code, response.content
 
 
@@ -54,6 +56,8 @@ async def ask_async(
         await response.aread()
     finally:
         await response.aclose()
+        if pools.closed:  # see above
+            await response.extensions["network_stream"].aclose()
     return response.status_code, response.content
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -151,6 +153,40 @@ def test_the_thread_begins_with_the_first_call_and_ends_with_the_router(router: 
     assert len(probers()) == 1
     router.close()
     until(lambda: not probers())
+
+
+class Late:
+    """A server that answers a request when it is told to."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}/v1"
+        self.answer, self.left = threading.Event(), threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with self.listening, self.listening.accept()[0] as connection:
+            connection.settimeout(20)
+            self.asked = connection.recv(65536)
+            self.answer.wait(20)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            if connection.recv(65536) == b"":
+                self.left.set()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_is_answered_after_the_router_was_closed_leaves_no_connection(
+    asynchronous: bool,
+) -> None:
+    server = Late()
+    router = Router([server.url])
+    router.close()  # so that the connection is in no pool that anybody will close
+    server.answer.set()
+    if asynchronous:
+        asyncio.run(router.aask(server.url, "/health"))
+    else:
+        router.ask(server.url, "/health")
+    assert server.left.wait(20)
 
 
 FORGOTTEN = """
