@@ -6,84 +6,27 @@ notes events for others in :attr:`Ledger.events`, to be told once the lock is re
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from prefixroute.core.bounded import BoundedDict
-from prefixroute.core.decision import Decision, Reason
-from prefixroute.core.events import (
-    EndpointCooling,
-    EndpointEjected,
-    EndpointReadmitted,
-    Event,
-    FirstToken,
-    RequestDone,
-)
+from prefixroute.core.events import Event, FirstToken, RequestDone
 from prefixroute.core.failed_calls import FailedCalls
 from prefixroute.core.health import HealthPolicy
+from prefixroute.core.judge import Judge, says_something
 from prefixroute.core.load import EndpointState, EngineLoad, Loan
-from prefixroute.core.membership import Group, Members
-from prefixroute.core.placement import Ask, Choice, Placement
-from prefixroute.core.prompt import Prompt
+from prefixroute.core.membership import Members
+from prefixroute.core.placement import Placement
+from prefixroute.core.placer import Placed, Placer
 from prefixroute.core.queues import Queues
 from prefixroute.core.ratios import Ratios
 from prefixroute.core.stats import Stats, endpoint_stats
 from prefixroute.core.waiters import Waiter
 
-__all__ = ["Ledger", "Placed"]
+__all__ = ["Ledger"]
 
 _HALF_LIFE_S: Final = 600.0
 """Own work counts for half after ten minutes."""
-
-_PINNED: Final = 65_536
-"""Responses whose endpoint is remembered for ``previous_response_id``."""
-
-_POISON: Final = 1024
-"""Requests answered with 500 whose digest is remembered, to count them once over all endpoints."""
-
-_TOO_MANY: Final = 429
-_UNAVAILABLE: Final = 503
-_CLIENT_ERROR: Final = 400
-_SERVER_ERROR: Final = 500
-_NOT_IMPLEMENTED: Final = 501
-"""What an engine answers to a kind of request that it was not started for, such as embeddings."""
-
-
-@dataclass(slots=True)
-class Placed:
-    """A question to the policy with its answer."""
-
-    ask: Ask
-    choice: Choice
-
-    @property
-    def state(self) -> EndpointState:
-        """The chosen endpoint's accounting."""
-        return self.ask.group.states[self.choice.index]
-
-    def decision(self) -> Decision:
-        """Return the answer as the public sees it."""
-        ask, choice = self.ask, self.choice
-        states, prompt = ask.group.states, ask.prompt
-        return Decision(
-            endpoint=states[choice.index].endpoint,
-            home=states[choice.home].endpoint if choice.home is not None else None,
-            key=f"{prompt.chain[choice.depth]:016x}" if choice.depth >= 0 else None,
-            key_source=prompt.source,
-            depth=choice.depth,
-            reason=choice.reason,
-            tokens=ask.tokens,
-            expected_cached_tokens=max(0.0, ask.tokens - choice.uncached_tokens),
-            spread=choice.spread,
-            candidates=tuple([states[index].endpoint for index in choice.candidates]),
-            loads=tuple(choice.loads),
-            in_flight=tuple([states[index].in_flight for index in choice.candidates]),
-            bound=choice.bound,
-        )
 
 
 class Ledger:
@@ -107,149 +50,17 @@ class Ledger:
         self.queues = Queues(half_life_s=_HALF_LIFE_S, foreign=peers != 1)
         self.ratios = Ratios()
         self.failed_calls = FailedCalls()
-        self._warming: set[EndpointState] = set()
-        self._health = health
-        self._random = random
+        self.judge = Judge(health, random, events=self.events, placement=self.policy)
+        self.placer = Placer(self.policy, self.queues, self.ratios, self.judge)
         self._serial = 0
-        self._pins: BoundedDict[str, EndpointState] = BoundedDict(_PINNED)
-        self._poison: BoundedDict[int, EndpointState] = BoundedDict(_POISON)
 
-    # -- placing ---------------------------------------------------------------
+    def take_events(self) -> list[Event]:
+        """Return the events that were noted since this was last called."""
+        events = self.events.copy()
+        self.events.clear()
+        return events
 
-    def place(
-        self,
-        prompt: Prompt,
-        groups: Sequence[Group],
-        now: float,
-        exclude: frozenset[str],
-        avoid: frozenset[str] = frozenset(),
-    ) -> Placed | None:
-        """Return where the prompt should go; changes nothing.
-
-        Args:
-            prompt: What is to be placed.
-            groups: Those that may serve its model, lowest tier first.
-            now: Seconds.
-            exclude: Ids of endpoints that must not be chosen.
-            avoid: Ids of those that are chosen only if nobody else is well and has room; who holds
-                what the request continues is not avoided.
-
-        Returns:
-            ``None`` if all that are not excluded are at their ``max_in_flight``.
-        """
-        self.queues.advance(now)
-        pinned = self._pinned(prompt, groups, now, exclude)
-        if pinned is not None:
-            return pinned
-        if avoid:
-            elsewhere = self._placed(prompt, groups, now, exclude | avoid, panic=False)
-            if elsewhere is not None:
-                return elsewhere
-        placed = self._placed(prompt, groups, now, exclude, panic=False)
-        if placed is not None or any(self._waits(group, now, exclude) for group in groups):
-            return placed  # well but full: wait for these rather than hurry to an ejected one
-        return self._placed(prompt, groups, now, exclude, panic=True)
-
-    def _placed(
-        self,
-        prompt: Prompt,
-        groups: Sequence[Group],
-        now: float,
-        exclude: frozenset[str],
-        *,
-        panic: bool,
-    ) -> Placed | None:
-        for group in groups:
-            available = [
-                index
-                for index, state in enumerate(group.states)
-                if (panic or state.health.takes(now))
-                and not state.full
-                and state.endpoint.id not in exclude
-            ]
-            if panic:
-                available = _last_resort(group, available)
-            elif self._warming:
-                available = self._warm_enough(group, available, now)
-            if available:
-                return self._chosen(prompt, group, available, now, panic=panic)
-        return None
-
-    def _chosen(
-        self, prompt: Prompt, group: Group, available: Sequence[int], now: float, *, panic: bool
-    ) -> Placed:
-        """Return what the policy chooses; a home that is due a probe gets it.
-
-        What it held is held elsewhere by now, so that nothing else would bring it back for long.
-        """
-        ask = self._ask(prompt, group, available, now, panic=panic)
-        choice = self.policy.choose(ask)
-        home = choice.home
-        if home is None or home == choice.index or home not in available or panic:
-            return Placed(ask, choice)
-        if group.states[home].health.ejected_until is not None:
-            ask = self._ask(prompt, group, (home,), now, panic=False)
-            choice = self.policy.choose(ask)
-        return Placed(ask, choice)
-
-    def _waits(self, group: Group, now: float, exclude: frozenset[str]) -> bool:
-        return any(
-            state.full and state.health.takes(now) and state.endpoint.id not in exclude
-            for state in group.states
-        )
-
-    def _warm_enough(self, group: Group, available: list[int], now: float) -> list[int]:
-        """Leave out who is warming up and has his part of the requests; if others are left."""
-        for state in [state for state in self._warming if state.health.warmth(now) == 1.0]:
-            self._warming.discard(state)
-        states = group.states
-        mean = (sum([state.in_flight for state in states]) + 1) / len(states)
-        enough = [
-            index
-            for index in available
-            if (state := states[index]) not in self._warming
-            or state.in_flight < max(1.0, mean * state.health.warmth(now))
-        ]
-        return enough or available
-
-    def _ask(
-        self, prompt: Prompt, group: Group, available: Sequence[int], now: float, *, panic: bool
-    ) -> Ask:
-        return Ask(
-            prompt=prompt,
-            per_unit=self.ratios.of(prompt),
-            group=group,
-            available=available,
-            now=now,
-            queues=self.queues,
-            panic=panic,
-        )
-
-    def _pinned(
-        self, prompt: Prompt, groups: Sequence[Group], now: float, exclude: frozenset[str]
-    ) -> Placed | None:
-        """Return the endpoint that answered what this request continues, if it can be asked.
-
-        It is looked for in every tier: it has what the others lack.
-        """
-        state = self._pins.peek(prompt.pin) if prompt.pin is not None else None
-        if state is None or state.full or not state.health.takes(now):
-            return None
-        if state.endpoint.id in exclude:
-            return None
-        for group in groups:
-            if state in group.states:
-                index = group.states.index(state)
-                ask = self._ask(prompt, group, (index,), now, panic=False)
-                choice = Choice(
-                    index=index,
-                    reason=Reason.PINNED,
-                    home=index,
-                    candidates=(index,),
-                    uncached_tokens=ask.tokens,
-                )
-                return Placed(ask, choice)
-        return None
+    # -- a request's life --------------------------------------------------------
 
     def lend(self, placed: Placed, *, counted: bool) -> Loan:
         """Carry out a placement: count the request as in flight there."""
@@ -269,8 +80,6 @@ class Ledger:
         self.queues.sent(loan, ask.now)
         self.policy.sent(ask, choice, counted=counted)
         return loan
-
-    # -- what happens to a loan ------------------------------------------------
 
     def _counts(self, loan: Loan) -> bool:
         return not loan.released and loan.epoch == self.epoch
@@ -310,7 +119,7 @@ class Ledger:
     def pin(self, loan: Loan, response_id: str) -> None:
         """Remember who answered, for requests that continue this response."""
         if self._counts(loan):
-            self._pins.put(response_id, loan.state)
+            self.placer.pin(response_id, loan.state)
 
     def failed(
         self,
@@ -321,39 +130,13 @@ class Ledger:
         now: float,
     ) -> None:
         """Note that the endpoint failed a request."""
-        if not self._counts(loan) or loan.failed:
+        if not self._counts(loan) or loan.failed or not says_something(status):
             return
-        state, policy = loan.state, self._health
-        load = status in (_TOO_MANY, _UNAVAILABLE)
-        refused = status is not None and _CLIENT_ERROR <= status < _SERVER_ERROR and not load
-        if refused or status == _NOT_IMPLEMENTED:
-            return  # a status below is that of a reply that failed later
         loan.failed = True
         self.queues.answered(loan)
         if loan.first_at is None:
             self.policy.unsent(loan)
-        if load:
-            wait = policy.cool_for_s if retry_after_s is None else retry_after_s
-            wait = min(max(0.0, wait), policy.max_cool_for_s)
-            state.health.cool(now + wait)
-            state.health.neutral(probe=loan.probe)
-            self.events.append(EndpointCooling(endpoint_id=state.endpoint.id, for_s=wait))
-            return
-        if digest is not None:
-            poison = self._poison.get(digest) is not None
-            self._poison.put(digest, state)
-            if poison:  # the request fails everywhere: that says nothing about this endpoint
-                return
-        self._failed(state, now, probe=loan.probe, silent=status is None)
-
-    def _failed(self, state: EndpointState, now: float, *, probe: int, silent: bool) -> None:
-        state.failures += 1
-        policy, members = self._health, self.members.states if self.members is not None else ()
-        ejected = sum(other.health.ejected_until is not None for other in members)
-        may = policy.may_eject(ejected, len(members))
-        if state.health.failed(now, policy, self._random, probe=probe, may_eject=may):
-            state.health.silent = silent
-            self._ejected(state, now)
+        self.judge.failed(loan, status, retry_after_s, digest, now)
 
     def release(self, loan: Loan, now: float, *, neutral: bool) -> None:
         """End a loan; safe to repeat."""
@@ -382,68 +165,12 @@ class Ledger:
 
     def _succeeded(self, loan: Loan, now: float) -> None:
         state = loan.state
-        if state.health.succeeded(probe=loan.probe):
-            self._readmitted(state, now)
+        self.judge.succeeded(loan, now)
         if loan.prompt.chain and loan.cached_tokens is None:  # what has a prompt has a usage
             state.unreported_cached += loan.prompt_tokens is not None
             state.unreported += loan.prompt_tokens is None
 
     # -- endpoints -------------------------------------------------------------
-
-    def _ejected(self, state: EndpointState, now: float) -> None:
-        """Forget what an ejected endpoint held: it may come back empty."""
-        if not state.member:
-            return  # a late failure of one that was removed: nothing is kept of it
-        self.policy.left(state)
-        self.policy.joined(state)
-        until = state.health.ejected_until
-        until = math.inf if until is None else until
-        self.events.append(
-            EndpointEjected(endpoint_id=state.endpoint.id, until=until, for_s=until - now)
-        )
-
-    def eject(self, state: EndpointState, now: float) -> None:
-        """Take an endpoint out until it is readmitted."""
-        state.health.eject(math.inf)
-        self._ejected(state, now)
-
-    def readmit(self, state: EndpointState, now: float) -> None:
-        """Take an endpoint in again, whatever kept it out."""
-        ejected = state.health.ejected_until is not None
-        state.health.readmit()
-        if ejected:
-            self._warm_up(state, now)
-        self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
-
-    def _readmitted(self, state: EndpointState, now: float) -> None:
-        self._warm_up(state, now)
-        self.events.append(EndpointReadmitted(endpoint_id=state.endpoint.id))
-
-    def _warm_up(self, state: EndpointState, now: float) -> None:
-        if state.member and self._health.warm_up_s:
-            state.health.warm_up(now, self._health)
-            self._warming.add(state)
-
-    def probed(self, state: EndpointState, status: int | None, now: float) -> None:
-        """Take the answer to a probe that was no request of a caller's.
-
-        Args:
-            state: Who was asked.
-            status: The answer's; ``None``: there was none.
-            now: Seconds.
-        """
-        health, every_s = state.health, self._health.probe_every_s or 0.0
-        if not state.member:
-            return
-        if status is not None and status < _SERVER_ERROR:
-            until = health.ejected_until
-            if until is not None and until < math.inf and health.silent:
-                health.answered()
-                self._readmitted(state, now)
-        elif status == _UNAVAILABLE:  # it loads its model
-            health.cool(now + 2.0 * every_s)
-        else:
-            self._failed(state, now, probe=0, silent=True)
 
     def report(self, state: EndpointState, load: EngineLoad, now: float) -> None:
         """Take an engine's report of its load."""
@@ -459,14 +186,15 @@ class Ledger:
             state.member = True
             self.policy.joined(state)
             if before:
-                self._warm_up(state, now)
+                self.judge.warm_up(state, now)
         for state in left:
             state.member = False
-            self._warming.discard(state)
+            self.judge.left(state)
             self.policy.left(state)
         for state, endpoint in zip(members.states, members.endpoints, strict=True):
             state.endpoint = endpoint
         self.members = members
+        self.judge.members = members.states
         self.queues.set_members(members.states)
         return joined, left
 
@@ -488,10 +216,3 @@ class Ledger:
         states = self.members.states if self.members is not None else ()
         fresh = self.queues.fresh
         return Stats(endpoints=tuple([endpoint_stats(s, now, fresh=fresh(s, now)) for s in states]))
-
-
-def _last_resort(group: Group, available: Iterable[int]) -> list[int]:
-    """Of those that nobody wants: rather an ejected endpoint than one that is leaving."""
-    every = list(available)
-    staying = [index for index in every if not group.states[index].health.draining]
-    return staying or every

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from prefixroute.core.endpoint import Endpoint, normalise_url, shown_url
+from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.load import EndpointState
 from prefixroute.core.ring import Ring
+from prefixroute.core.urls import normalise_url, shown_url
 from prefixroute.errors import ConfigurationError, UnknownEndpointError
 
 __all__ = ["Group", "Members", "check_endpoints"]

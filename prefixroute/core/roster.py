@@ -99,7 +99,7 @@ class Roster(ABC):
                     finally:
                         if ledger.waiting:
                             granted += self._grant(ledger, now)
-                        events, ledger.events = ledger.events, []
+                        events = ledger.take_events()
                         for notify in granted:
                             notify()
                 finally:
@@ -248,7 +248,7 @@ class Roster(ABC):
         """
         state = self._find(endpoint)
         with self._locked() as (ledger, now):
-            ledger.eject(state, now)
+            ledger.judge.eject(state, now)
 
     def readmit(self, endpoint: Endpoint | str) -> None:
         """Take an endpoint in again that was ejected, cooling or draining.
@@ -258,7 +258,7 @@ class Roster(ABC):
         """
         state = self._find(endpoint)
         with self._locked() as (ledger, now):
-            ledger.readmit(state, now)
+            ledger.judge.readmit(state, now)
 
     def probed(self, endpoint: Endpoint, status: int | None) -> None:
         """Take the answer to a probe of the router's own; it counts as no request.
@@ -272,7 +272,7 @@ class Roster(ABC):
         except UnknownEndpointError:
             return  # removed meanwhile
         with self._locked() as (ledger, now):
-            ledger.probed(state, status, now)
+            ledger.judge.probed(state, status, now)
 
     # -- what is known ---------------------------------------------------------
 

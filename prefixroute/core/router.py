@@ -21,12 +21,13 @@ from prefixroute.core.failover import Failover, RetryBudget
 from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.lease import Lease
-from prefixroute.core.ledger import Ledger, Placed
+from prefixroute.core.ledger import Ledger
 from prefixroute.core.load import Loan
 from prefixroute.core.logs import log
 from prefixroute.core.membership import Group
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
+from prefixroute.core.placer import Placed
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.request import Body, Headers, read_prompt
 from prefixroute.core.roster import Roster
@@ -248,7 +249,7 @@ class RouterCore(Roster):
         exclude: frozenset[str],
         avoid: frozenset[str] = _NONE,
     ) -> Placed:
-        placed = ledger.place(prompt, groups, now, exclude, avoid)
+        placed = ledger.placer.place(prompt, groups, now, exclude, avoid)
         if placed is not None:
             return placed
         tried = f", and {len(exclude)} excluded" if exclude else ""
@@ -315,7 +316,7 @@ class RouterCore(Roster):
             groups, tried = self._members.groups(waiter.prompt.model), waiter.exclude
             if (id(groups), tried) in full:
                 continue
-            placed = ledger.place(waiter.prompt, groups, now, tried)
+            placed = ledger.placer.place(waiter.prompt, groups, now, tried)
             if placed is None:
                 full.add((id(groups), tried))
                 continue

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from prefixroute.core.endpoint import shown_url
 from prefixroute.core.health import HealthState
 from prefixroute.core.load import EndpointState, EngineLoad
+from prefixroute.core.urls import shown_url
 
 __all__ = ["EndpointStats", "Stats"]
 

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from prefixroute.core.checks import check_int, check_number
-from prefixroute.core.endpoint import Endpoint, split_url
+from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.tokens import Chat
+from prefixroute.core.urls import split_url
 from prefixroute.errors import TokenizerUnavailable
 
 if TYPE_CHECKING:

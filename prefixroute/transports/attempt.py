@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from prefixroute.core.endpoint import Endpoint, UrlParts, split_url
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.urls import UrlParts, split_url
 from prefixroute.transports.library import Library
 
 __all__ = ["PLACEHOLDER_HOST", "attempt_request", "caller_location"]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from prefixroute import AttemptsFailed, Endpoint, Failover
-from prefixroute.core.endpoint import shown_url
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.failover import Rounds
 from prefixroute.core.fixed import LeastLoaded, Random_
@@ -20,6 +19,7 @@ from prefixroute.core.prompt import Prompt
 from prefixroute.core.rendered import _tool
 from prefixroute.core.router import RouterCore
 from prefixroute.core.steps import Keep, Responded, Send
+from prefixroute.core.urls import shown_url
 from prefixroute.core.waiters import Waiter
 from tests.core.support import FakeClock, blocks, chat, make_router, states
 
@@ -88,7 +88,7 @@ def test_a_probe_of_one_that_left_says_nothing() -> None:
     router = make_router(2)
     state = router._members.states[0]
     router.remove(state.endpoint)
-    router._ledger.probed(state, None, 0.0)
+    router._ledger.judge.probed(state, None, 0.0)
     assert state.failures == 0
 
 

@@ -281,7 +281,7 @@ def test_case_41_unique_prompts_leave_the_tables_within_bounds() -> None:
         lease.release()
     assert len(policy._map) <= bound
     assert len(policy._traffic) <= bound
-    assert len(router._ledger._pins) <= 65_536
+    assert len(router._ledger.placer._pins) <= 65_536
     for state in router._members.states:
         assert not state.open
         assert not state.silent

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefixroute.core.endpoint import Endpoint, normalise_url, split_url
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.urls import normalise_url, split_url
 from prefixroute.errors import ConfigurationError, PrefixrouteError, UnknownEndpointError
 from tests.core.support import make_router
 

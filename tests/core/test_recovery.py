@@ -77,7 +77,7 @@ def test_endpoints_that_join_later_warm_up_and_the_first_ones_do_not() -> None:
     clock.tick(2.5)
     assert router.stats().endpoints[2].warmth == 0.25
     router.remove(urls(3)[2])
-    assert router._ledger._warming == set()
+    assert router._ledger.judge._warming == set()
 
 
 def test_warming_up_never_refuses(held: ExitStack) -> None:

@@ -439,7 +439,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @invariant()
     def who_left_is_compared_with_nobody(self) -> None:
         assert self.router._ledger.queues._members == self.router._members.states
-        assert self.router._ledger._warming <= set(self.router._members.states)
+        assert self.router._ledger.judge._warming <= set(self.router._members.states)
 
     @invariant()
     def limits_hold(self) -> None:

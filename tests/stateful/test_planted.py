@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from prefixroute.core import placement as placement_module
+from prefixroute.core import placer as placer_module
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.failover import RetryBudget
 from prefixroute.core.health import Health, HealthPolicy
+from prefixroute.core.judge import Judge
 from prefixroute.core.lease import Lease
 from prefixroute.core.ledger import Ledger
 from prefixroute.core.load import EndpointState, Loan, capacity
@@ -244,18 +246,18 @@ def who_is_readmitted_still_drains(original: Any) -> object:
     return readmit
 
 
-@fault(LifeMachine, Ledger, "_warm_enough")
+@fault(LifeMachine, placer_module, "_warm_enough")
 def nobody_warms_up(original: Any) -> object:
-    return lambda ledger, group, available, now: available
+    return lambda group, available, warming, now: available
 
 
-@fault(LifeMachine, Ledger, "probed")
+@fault(LifeMachine, Judge, "probed")
 def a_good_probe_readmits_who_was_ejected_by_hand(original: Any) -> object:
-    def probed(ledger: Ledger, state: EndpointState, status: int | None, now: float) -> None:
+    def probed(judge: Judge, state: EndpointState, status: int | None, now: float) -> None:
         if status == 200 and state.health.ejected_until is not None:
-            ledger.readmit(state, now)
+            judge.readmit(state, now)
         else:
-            original(ledger, state, status, now)
+            original(judge, state, status, now)
 
     return probed
 
