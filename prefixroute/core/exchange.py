@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from prefixroute.core.decision import Decision, Reason
+from prefixroute.core.decision import Reason
 from prefixroute.core.failover import Failover, Rounds
 from prefixroute.core.keys import key_of
 from prefixroute.core.lease import Lease
@@ -38,8 +38,9 @@ from prefixroute.core.steps import (
     Wait,
     WaitForCapacity,
 )
+from prefixroute.core.tried import Tried
 from prefixroute.core.waiters import Waiter
-from prefixroute.errors import AttemptsFailed, KeyUnavailable, Saturated
+from prefixroute.errors import KeyUnavailable, Saturated
 
 if TYPE_CHECKING:
     from prefixroute.core.router import RouterCore
@@ -93,12 +94,8 @@ class Exchange(Generic[R]):
         self._digest, self._identity, self._retry = digest, identity, retry
         self._once, self._resendable = once or retry, resendable
         self._began = began
-        self._tried: set[str] = set()  # in this round
+        self._tried: Tried[R] = Tried()
         self._going_on = False  # another endpoint is to be tried in this round
-        self._attempts: list[tuple[str, Exception | int]] = []
-        self._last: Responded[R] | None = None  # refusal that is kept
-        self._decision: Decision | None = None  # of that one
-        self._last_error: Exception | None = None
         started = core.now()
         self._rounds = Rounds(failover, started, once=self._once)
         self._until = None if failover.deadline_s is None else started + failover.deadline_s
@@ -122,10 +119,10 @@ class Exchange(Generic[R]):
                     return answer
                 if self._going_on:
                     continue
-            elif not self._attempts:
+            elif not self._tried:
                 return Answer(None, None)
             if not (yield from self._next_round()):
-                return self._give_up()
+                return self._tried.end(waited=self._rounds.count > 0)
 
     def stop(self) -> None:
         """Let go of whatever the call holds: its driver was cancelled, or raised.
@@ -147,7 +144,7 @@ class Exchange(Generic[R]):
     # -- where to ----------------------------------------------------------------
 
     def _lease(self) -> Generator[Step[R], Outcome[R], Lease | None]:
-        tried = frozenset(self._tried)
+        tried = frozenset(self._tried.ids)
         try:
             avoid = self._core.failed_lately(self._identity() if self._retry else None)
             return self._core.lease(self._prompt, exclude=tried, avoid=avoid, began=self._began)
@@ -168,21 +165,21 @@ class Exchange(Generic[R]):
 
     def _may_go_on(self) -> bool:
         most = min(self._failover.max_attempts, len(self._core.endpoints))
-        possible = not self._once and len(self._tried) < most and self._left_s() != 0.0
+        possible = not self._once and len(self._tried.ids) < most and self._left_s() != 0.0
         return possible and self._core.may_retry()
 
     def _next_round(self) -> Generator[Step[R], Outcome[R], bool]:
         """Wait as the user's strategies say and start over; ``False``: they say stop."""
         if self._left_s() == 0.0 or not (self._rounds.may_follow and self._core.may_retry()):
             return False
-        last = self._last
+        last = self._tried.refusal
         asked_s = None if last is None else last.retry_after_s
         now, left_s = self._core.now(), self._left_s()
-        wait_s = self._rounds.next_in_s(now, self._last_error, asked_s, left_s)
+        wait_s = self._rounds.next_in_s(now, self._tried.error, asked_s, left_s)
         if wait_s is None:
             return False
         yield Wait(wait_s)
-        self._tried.clear()
+        self._tried.ids.clear()
         return True
 
     # -- one attempt, or two of which one is late -------------------------------------
@@ -193,7 +190,7 @@ class Exchange(Generic[R]):
         again = len(ended) == 1 and self._resendable and _is_stale(ended[0][1])
         if again:
             ended = yield from self._send(lease)  # the peer had closed an idle connection
-        self._tried.add(lease.endpoint.id)
+        self._tried.ids.add(lease.endpoint.id)
         for loser in self._open.keys() - {one for one, _ in ended}:
             del self._open[loser]
             loser.abandon()
@@ -244,7 +241,7 @@ class Exchange(Generic[R]):
             raise
         if key == self._open[lease].key:
             return outcome
-        self._attempts.append((lease.endpoint.id, _UNAUTHORIZED))
+        self._tried.note(lease.endpoint.id, _UNAUTHORIZED)
         yield Keep(outcome, self._left_s())
         self._open[lease] = send = Send(lease, self._left_s(), key)
         again = yield send
@@ -254,11 +251,11 @@ class Exchange(Generic[R]):
 
     def _second(self) -> Send | None:
         """Return the attempt that a late answer calls for; ``None``: there is nobody to ask."""
-        self._tried.update(lease.endpoint.id for lease in self._open)
+        self._tried.ids.update(lease.endpoint.id for lease in self._open)
         if not self._may_go_on():
             return None
         try:
-            lease = self._core.lease(self._prompt, exclude=frozenset(self._tried))
+            lease = self._core.lease(self._prompt, exclude=frozenset(self._tried.ids))
         except Saturated:
             return None
         if lease.decision.reason is Reason.PANIC:
@@ -268,7 +265,7 @@ class Exchange(Generic[R]):
             send = self._sending(lease)
         except KeyUnavailable:
             return None  # the first attempt may still be answered
-        self._tried.add(lease.endpoint.id)
+        self._tried.ids.add(lease.endpoint.id)
         return send
 
     def _answers(self, outcome: Responded[R] | Failed) -> bool:
@@ -320,10 +317,10 @@ class Exchange(Generic[R]):
 
     def _keep(self, lease: Lease, outcome: Responded[R]) -> Generator[Step[R], Outcome[R], None]:
         """Keep a refusal: it is the answer if nobody gives a better one."""
-        self._attempts.append((lease.endpoint.id, outcome.status))
+        self._tried.note(lease.endpoint.id, outcome.status)
         kept = yield Keep(outcome, self._left_s())
         if isinstance(kept, Responded):
-            self._last, self._decision = kept, lease.decision
+            self._tried.keep(kept, lease.decision)
         del self._open[lease]
         lease.release()
 
@@ -333,7 +330,7 @@ class Exchange(Generic[R]):
         if outcome.failure is Failure.NOT_OURS:
             raise outcome.error
         if outcome.failure is not Failure.NOT_CONNECTED and not self._failover.replay_sent:
-            raise self._with_attempts(outcome.error)
+            raise self._tried.told_by(outcome.error)
         self._going_on = self._may_go_on()
 
     def _note(self, lease: Lease, outcome: Failed, *, stale: bool) -> None:
@@ -343,8 +340,7 @@ class Exchange(Generic[R]):
         if outcome.cut and given_s is not None and deadline_s is not None:
             neutral = neutral or given_s < _FAIR_SHARE * deadline_s
         if outcome.failure is not Failure.NOT_OURS:
-            self._attempts.append((lease.endpoint.id, outcome.error))
-            self._last_error = outcome.error
+            self._tried.note(lease.endpoint.id, outcome.error)
             if not stale:
                 self._core.note_failed(self._identity(), lease.endpoint.id)
         if neutral:
@@ -352,23 +348,6 @@ class Exchange(Generic[R]):
         else:
             lease.failed(outcome.error)
             lease.release()
-
-    # -- the end -------------------------------------------------------------------
-
-    def _give_up(self) -> Answer[R]:
-        if self._last is not None:
-            waited = self._rounds.count > 0
-            return Answer(self._last.response, None, self._decision, waited=waited)
-        if self._last_error is None:
-            raise AttemptsFailed(self._attempts)
-        raise self._with_attempts(self._last_error)
-
-    def _with_attempts(self, error: Exception) -> Exception:
-        """Return an error whose cause lists the attempts, and whose cause was its own."""
-        attempts, cause = AttemptsFailed(self._attempts), error.__cause__
-        attempts.__cause__ = None if isinstance(cause, AttemptsFailed) else cause
-        error.__cause__ = attempts
-        return error
 
 
 def _is_stale(outcome: Responded[R] | Failed) -> bool:

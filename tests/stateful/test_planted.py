@@ -294,7 +294,7 @@ def a_refusal_holds_its_lease(original: Any) -> object:
     held: list[Lease] = []
 
     def keep(exchange: Exchange[Any], lease: Lease, outcome: Any) -> Generator[Any, Any, None]:
-        exchange._last, exchange._decision = (yield Keep(outcome)), lease.decision
+        exchange._tried.keep((yield Keep(outcome)), lease.decision)
         held.append(exchange._open.popitem()[0])
 
     return keep
@@ -302,7 +302,7 @@ def a_refusal_holds_its_lease(original: Any) -> object:
 
 @fault(ExchangeMachine, Exchange, "_may_go_on")
 def every_call_is_tried_everywhere(original: Any) -> object:
-    return lambda exchange: len(exchange._tried) < len(exchange._core.endpoints)
+    return lambda exchange: len(exchange._tried.ids) < len(exchange._core.endpoints)
 
 
 @fault(ExchangeMachine, RetryBudget, "take")
