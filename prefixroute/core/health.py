@@ -58,10 +58,12 @@ class HealthPolicy:
             with an empty cache.
         probe_every_s: Interval at which the router itself asks every endpoint for ``probe_path``,
             in a thread of its own that runs while clients are open, seconds; ``None``: never, the
-            requests alone tell. A good answer readmits an endpoint that had not answered at all
-            (one that answers requests with 500 may be well by its own account); none, or a 5xx,
-            counts as a failure; a 503 means not ready. Probes go through the router's own pools,
-            with the endpoint's key.
+            requests alone tell. No answer, or a 5xx, counts as a failure, but not towards
+            ``error_rate``, which is of requests; a 503 means not ready. A good answer takes back
+            what it disproves, that the endpoint does not answer: such failures in a row no longer
+            count, and it is readmitted if it was ejected for them or has kept silent to a probe
+            since. One that answers requests with 500, or lets them time out, may be well by its
+            own account. Probes go through the router's own pools, with the endpoint's key.
         probe_path: Path that is asked for, at the endpoint's root.
 
     Raises:
@@ -114,7 +116,7 @@ class Health:
 
     __slots__ = (
         "_ends", "_history", "_probes", "cooling_until", "draining", "ejected_until", "ejections",
-        "failures", "probing", "silent", "warm_from", "warm_until",
+        "failures", "probing", "silences", "silent", "warm_from", "warm_until",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -122,11 +124,12 @@ class Health:
         self.probing = 0  # number of the probe that is under way; 0: none
         self._probes = 0
         self.failures = 0  # in a row
+        self.silences = 0  # of these, those without any answer
         self._history = self._ends = 0  # the last ends as bits, 1 a failure, and how many there are
         self.ejections = 0  # in a row
         self.ejected_until: float | None = None  # inf: until readmitted
         self.cooling_until = -math.inf
-        self.silent = False  # what ejected it was no answer at all, rather than a bad one
+        self.silent = False  # ejected for no answer at all, or silent to a probe since
         self.warm_from = self.warm_until = -math.inf
 
     def state(self, now: float) -> HealthState:
@@ -172,16 +175,29 @@ class Health:
 
     def succeeded(self, *, probe: int) -> bool:
         """Note a good reply; return whether it readmits the endpoint."""
-        self.failures = 0
+        self.failures = self.silences = 0
         self._history, self._ends = self._history << 1 & _HISTORY, self._ends + 1
         if not self._is_current(probe):
             return False
-        self.answered()
+        self._answered()
         return True
 
-    def answered(self) -> None:
-        """Take the endpoint in again: a probe was answered."""
+    def heard(self) -> bool:
+        """Note a good answer to the router's own probe; return whether it readmits the endpoint.
+
+        It disproves that nobody is there. It does not show that requests are served.
+        """
+        self.failures -= self.silences
+        self.silences = 0
+        until = self.ejected_until
+        if until is None or until == math.inf or not self.silent:
+            return False
+        self._answered()
+        return True
+
+    def _answered(self) -> None:
         self.ejected_until, self.probing, self.ejections = None, 0, 0
+        self.failures = self.silences = 0
         self._history = self._ends = 0
 
     def failed(
@@ -191,6 +207,8 @@ class Health:
         rng: Random,
         *,
         probe: int,
+        silent: bool = False,
+        own: bool = False,
         may_eject: bool = True,
     ) -> bool:
         """Note a counted failure; return whether it ejects the endpoint.
@@ -200,16 +218,21 @@ class Health:
             policy: When it does.
             rng: Source of jitter.
             probe: The request's number, if it was a probe; else 0.
+            silent: Nobody answered, as if nobody were there.
+            own: It was the router's own probe, which counts in a row, but in no rate of errors.
             may_eject: Whether a further endpoint may be; a probe that failed is ejected again.
         """
+        if not own:
+            self._history, self._ends = (self._history << 1 | 1) & _HISTORY, self._ends + 1
         self.failures += 1
-        self._history, self._ends = (self._history << 1 | 1) & _HISTORY, self._ends + 1
+        self.silences += silent
         if self._is_current(probe):
             self.probing = 0
         elif self.ejected_until is not None or not (may_eject and self._fails(policy)):
+            self.silent |= own
             return False
         self.ejections += 1
-        self.ejected_until = now + policy.ejection_s(self.ejections, rng)
+        self.ejected_until, self.silent = now + policy.ejection_s(self.ejections, rng), silent
         self._history = self._ends = 0
         return True
 
@@ -240,7 +263,6 @@ class Health:
 
     def readmit(self) -> None:
         """Take the endpoint in again with a clean slate."""
-        self.answered()
-        self.failures = 0
+        self._answered()
         self.cooling_until = -math.inf
         self.draining = False

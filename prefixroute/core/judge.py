@@ -78,6 +78,8 @@ class Judge:
         retry_after_s: float | None,
         digest: int | None,
         now: float,
+        *,
+        silent: bool,
     ) -> None:
         """Note a failure that says something about its endpoint.
 
@@ -87,6 +89,7 @@ class Judge:
             retry_after_s: What its Retry-After said, seconds.
             digest: Of the request, if its failures count once over all endpoints.
             now: Seconds.
+            silent: Nobody answered, as if nobody were there.
         """
         state, policy = loan.state, self._policy
         if status in (_TOO_MANY, _UNAVAILABLE):
@@ -101,15 +104,18 @@ class Judge:
             self._poison.put(digest, state)
             if poison:  # the request fails everywhere: that says nothing about this endpoint
                 return
-        self._blame(state, now, probe=loan.probe, silent=status is None)
+        self._blame(state, now, probe=loan.probe, silent=silent)
 
-    def _blame(self, state: EndpointState, now: float, *, probe: int, silent: bool) -> None:
+    def _blame(
+        self, state: EndpointState, now: float, *, probe: int, silent: bool, own: bool = False
+    ) -> None:
         state.failures += 1
         policy, members = self._policy, self.members
         ejected = sum(other.health.ejected_until is not None for other in members)
         may = policy.may_eject(ejected, len(members))
-        if state.health.failed(now, policy, self._random, probe=probe, may_eject=may):
-            state.health.silent = silent
+        if state.health.failed(
+            now, policy, self._random, probe=probe, silent=silent, own=own, may_eject=may
+        ):
             self._ejected(state, now)
 
     # -- what the router's own probes tell -----------------------------------------
@@ -126,14 +132,12 @@ class Judge:
         if not state.member:
             return
         if status is not None and status < _SERVER_ERROR:
-            until = health.ejected_until
-            if until is not None and until < math.inf and health.silent:
-                health.answered()
+            if health.heard():
                 self._readmitted(state, now)
         elif status == _UNAVAILABLE:  # it loads its model
             health.cool(now + 2.0 * every_s)
         else:
-            self._blame(state, now, probe=0, silent=True)
+            self._blame(state, now, probe=0, silent=True, own=True)
 
     # -- out and in ------------------------------------------------------------------
 

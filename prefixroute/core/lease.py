@@ -32,6 +32,11 @@ _NETWORK_ERRORS: Final = frozenset(
 _OWN_ERRORS: Final = frozenset({"PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
 """Subclasses of these that say nothing about the endpoint."""
 
+_HANGS: Final = frozenset(
+    {"ReadTimeout", "WriteTimeout", "ServerTimeoutError", "APITimeoutError"}  # aiohttp, the SDKs
+)
+"""Somebody was there, and did not answer in time."""
+
 _UNREACHABLE: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ENOTCONN}
 )
@@ -51,7 +56,13 @@ class Lender(Protocol):
         ...
 
     def failed(
-        self, loan: Loan, status: int | None, retry_after_s: float | None, digest: int | None
+        self,
+        loan: Loan,
+        status: int | None,
+        retry_after_s: float | None,
+        digest: int | None,
+        *,
+        silent: bool,
     ) -> None:
         """Serve :meth:`Lease.failed`."""
         ...
@@ -120,7 +131,8 @@ class Lease:
         """
         if error is None and status is None:
             raise ValueError("failed() needs the error or the status that the endpoint gave")
-        self._core.failed(self._loan, status, retry_after_s, digest)
+        silent = status is None and not _is_hang(error)
+        self._core.failed(self._loan, status, retry_after_s, digest, silent=silent)
 
     def answered(self, response_id: str) -> None:
         """Remember who gave this response, for requests whose ``previous_response_id`` it is."""
@@ -154,6 +166,10 @@ class Lease:
         # Never takes the lock: a collection can run while this very thread holds it.
         if not self._loan.released:
             self._core.dropped.append(self._loan)
+
+
+def _is_hang(error: BaseException | None) -> bool:
+    return not _HANGS.isdisjoint(cls.__name__ for cls in type(error).__mro__)
 
 
 def is_transport_error(error: BaseException) -> bool:

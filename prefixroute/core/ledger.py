@@ -128,6 +128,8 @@ class Ledger:
         retry_after_s: float | None,
         digest: int | None,
         now: float,
+        *,
+        silent: bool,
     ) -> None:
         """Note that the endpoint failed a request."""
         if not self._counts(loan) or loan.failed or not says_something(status):
@@ -136,7 +138,7 @@ class Ledger:
         self.queues.answered(loan)
         if loan.first_at is None:
             self.policy.unsent(loan)
-        self.judge.failed(loan, status, retry_after_s, digest, now)
+        self.judge.failed(loan, status, retry_after_s, digest, now, silent=silent)
 
     def release(self, loan: Loan, now: float, *, neutral: bool) -> None:
         """End a loan; safe to repeat."""

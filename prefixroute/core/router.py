@@ -356,12 +356,14 @@ class RouterCore(Roster):
         status: int | None,
         retry_after_s: float | None,
         digest: int | None,
+        *,
+        silent: bool,
     ) -> None:
         """Serve :meth:`Lease.failed`."""
         if self.in_lock:
             return
         with self._locked() as (ledger, now):
-            ledger.failed(loan, status, retry_after_s, digest, now)
+            ledger.failed(loan, status, retry_after_s, digest, now, silent=silent)
 
     def release(self, loan: Loan, *, neutral: bool = False) -> None:
         """Serve :meth:`Lease.release` and :meth:`Lease.abandon`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import httpx
+import httpx2
 import pytest
 
 from prefixroute.core.endpoint import Endpoint
@@ -32,12 +34,12 @@ class Seen:
         return [e.endpoint_id for e in self.events if isinstance(e, EndpointReadmitted)]
 
 
-def fail(router: RouterCore, endpoint: str, times: int = 5) -> None:
+def fail(router: RouterCore, endpoint: str, times: int = 5, error: Exception | None = None) -> None:
     others = [e.id for e in router.endpoints if e.id != endpoint]
     for _ in range(times):
         with router.acquire({}, exclude=others) as lease:
             assert lease.endpoint.id == endpoint
-            lease.failed(OSError())
+            lease.failed(error or OSError())
 
 
 def states(router: RouterCore) -> list[HealthState]:
@@ -188,6 +190,65 @@ def test_a_good_probe_says_little_of_one_that_answers_requests_with_errors() -> 
     with router.acquire({}, exclude=urls(2)[1:]):
         pass
     assert states(router)[0] is HealthState.HEALTHY
+
+
+def test_a_good_probe_takes_back_that_nobody_is_there() -> None:
+    router = make_router(2)
+    first = router.endpoints[0]
+    for _ in range(20):  # flapping, with no request in between: never five in a row
+        router.probed(first, None)
+        router.probed(first, 502)
+        router.probed(first, 200)
+    fail(router, first.id, 4)
+    router.probed(first, 200)
+    fail(router, first.id, 4)
+    assert states(router)[0] is HealthState.HEALTHY
+    fail(router, first.id, 1)
+    assert states(router)[0] is HealthState.EJECTED
+
+
+@pytest.mark.parametrize("error", [httpx.ReadTimeout("x"), httpx2.WriteTimeout("x"), 500])
+def test_a_good_probe_takes_nothing_back_of_requests_that_are_not_served(
+    error: Exception | int,
+) -> None:
+    clock = FakeClock()
+    router = make_router(2, clock=clock, health=HealthPolicy(jitter=0))
+    first = router.endpoints[0]
+
+    def fails(digest: int) -> None:
+        with router.acquire({}, exclude=urls(2)[1:]) as lease:
+            if isinstance(error, int):
+                lease.failed(status=error, digest=digest)
+            else:
+                lease.failed(error)
+
+    for digest in range(5):
+        assert states(router)[0] is HealthState.HEALTHY
+        router.probed(first, 200)
+        fails(digest)
+    assert states(router)[0] is HealthState.EJECTED
+    router.probed(first, 200)
+    assert states(router)[0] is HealthState.EJECTED
+    router.probed(first, None)  # not even this is answered: it has stopped, or starts anew
+    router.probed(first, 200)
+    assert states(router)[0] is HealthState.HEALTHY
+    clock.tick(100.0)
+    for digest in range(4):
+        fails(10 + digest)
+    assert states(router)[0] is HealthState.HEALTHY, "it began with a clean slate"
+
+
+def test_probes_count_in_no_error_rate() -> None:
+    router = make_router(2, health=HealthPolicy(error_rate=0.5, error_window=4))
+    for _ in range(20):
+        router.probed(router.endpoints[0], None)
+        router.probed(router.endpoints[0], 200)
+    assert states(router)[0] is HealthState.HEALTHY
+    for _ in range(2):
+        with router.acquire({}, exclude=urls(2)[1:]):
+            pass
+        fail(router, urls(1)[0], 1)
+    assert states(router)[0] is HealthState.EJECTED
 
 
 def test_a_home_that_is_due_a_probe_gets_it_though_others_hold_the_prefix(

@@ -64,18 +64,23 @@ class LitteredClock:
         return self.now
 
 
+class ReadTimeout(Exception):  # noqa: N818 - the libraries' name
+    """Somebody was there, and did not answer in time."""
+
+
 @dataclass(slots=True)
 class Life:
     """What an endpoint's health must be."""
 
     draining: bool = False
     failures: int = 0
+    silences: int = 0  # of these, those without any answer
     ejections: int = 0
     ejected_until: float | None = None
     cooling_until: float = -math.inf
     warm_from: float = -math.inf
     warm_until: float = -math.inf
-    silent: bool = False  # it gave no answer at all when it was ejected
+    silent: bool = False  # ejected for no answer at all, or silent to a probe since
     probe: int = 0
     in_flight: int = 0
     failed: int = 0
@@ -107,14 +112,17 @@ class Life:
 
     def readmitted(self, now: float) -> None:
         self.ejected_until, self.probe, self.ejections = None, 0, 0
+        self.failures = self.silences = 0
         self.warm_from, self.warm_until = now, now + POLICY.warm_up_s
 
-    def fail(self, now: float, serial: int, *, silent: bool) -> None:
+    def fail(self, now: float, serial: int, *, silent: bool, own: bool = False) -> None:
         self.failures += 1
+        self.silences += silent
         self.failed += 1
         if serial and serial == self.probe:
             self.probe = 0
         elif self.ejected_until is not None or self.failures < POLICY.failures:
+            self.silent = self.silent or own
             return
         self.ejections += 1
         self.silent = silent
@@ -215,13 +223,14 @@ class LifeMachine(RuleBasedStateMachine):
         self.any_open(at)[1].first_token(cached)
 
     @precondition(lambda self: self.open)
-    @rule(at=places, status=st.sampled_from([None, None, 500, 502, 400, 501]))
-    def fail(self, at: int, status: int | None) -> None:
+    @rule(at=places, how=st.sampled_from([OSError(), OSError(), ReadTimeout(), 500, 502, 400, 501]))
+    def fail(self, at: int, how: Exception | int) -> None:
         serial, lease, life = self.any_open(at)
-        lease.failed(OSError() if status is None else None, status)
+        error, status = (None, how) if isinstance(how, int) else (how, None)
+        lease.failed(error, status)
         if status not in (400, 501) and serial not in self.failed:
             self.failed.add(serial)
-            life.fail(self.now, serial, silent=status is None)
+            life.fail(self.now, serial, silent=isinstance(error, OSError))
 
     @precondition(lambda self: self.open)
     @rule(
@@ -245,7 +254,7 @@ class LifeMachine(RuleBasedStateMachine):
         del self.open[serial]
         life.in_flight -= 1
         if how == "release" and serial not in self.failed:
-            life.failures = 0
+            life.failures = life.silences = 0
             if serial == life.probe:
                 life.readmitted(self.now)
         life.says_nothing(serial)
@@ -275,13 +284,14 @@ class LifeMachine(RuleBasedStateMachine):
         if life is None:
             return
         if status is not None and status < 500:
+            life.failures, life.silences = life.failures - life.silences, 0
             ejected = life.ejected_until is not None and life.ejected_until < math.inf
             if ejected and life.silent:
                 life.readmitted(self.now)
         elif status == 503:
             life.cool(self.now, 2 * 5.0)
         else:
-            life.fail(self.now, 0, silent=True)
+            life.fail(self.now, 0, silent=True, own=True)
 
     @precondition(lambda self: self.open)
     @rule(at=places, asked_s=st.permutations([0.5, 8.0, 60.0]))
@@ -313,7 +323,7 @@ class LifeMachine(RuleBasedStateMachine):
                 name = state.endpoint.url.removeprefix("http://").removesuffix("/v1")
                 self.probed(name, 200) if first == "answer" else self.change(name, first)
         if how == "fail":
-            self.fail(place, None)
+            self.fail(place, OSError())
         elif how == "refuse":
             self.refuse(place, 503, 0.5)
         else:
@@ -335,7 +345,7 @@ class LifeMachine(RuleBasedStateMachine):
         else:
             if life.ejected_until is not None:
                 life.readmitted(self.now)
-            life.failures, life.ejections, life.probe = 0, 0, 0
+            life.failures = life.silences = life.ejections = life.probe = 0
             life.cooling_until, life.draining = -math.inf, False
 
     @rule(wanted=st.sets(names, min_size=1))
