@@ -15,7 +15,6 @@ from prefixroute.core.placement import (
     Choice,
     Policy,
     StatelessPolicy,
-    first_allowed,
 )
 from prefixroute.core.prompt import BYTES_PER_TOKEN, Cut, KeySource, Prompt
 
@@ -87,15 +86,10 @@ class FixedPolicy(StatelessPolicy):
         depth = self._depth(prompt)
         order = group.ring.order(prompt.chain[depth])
         limits = self._bound.limits(group, ask.available)
-        index = first_allowed(order, group, limits)
+        candidates = [index for index in order if index in limits]
+        # The bounds add up to more than what is in flight, so that somebody is below his.
+        index = min(candidates, key=lambda i: group.states[i].in_flight >= limits[i])
         reason = Reason.HOME if index == order[0] else Reason.BOUND
-        if index is None:
-            states = group.states
-            index = min(
-                (i for i in order if i in limits),
-                key=lambda i: states[i].in_flight / states[i].endpoint.weight,
-            )
-            reason = Reason.OVERFLOW
         if ask.panic:
             reason = Reason.PANIC
         elif order[0] not in limits:
@@ -105,7 +99,7 @@ class FixedPolicy(StatelessPolicy):
             reason=reason,
             home=order[0],
             depth=depth,
-            candidates=[i for i in order if i in limits],
+            candidates=candidates,
             bound=limits[index],
             uncached_tokens=ask.tokens,
         )

@@ -6,7 +6,7 @@ one router learns; all of its methods are called under the router's lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -230,13 +230,3 @@ class StatelessPolicy:
     def forked(self) -> None:
         """Let ties start elsewhere than in the other children."""
         self._rotation = self._random.getrandbits(16)
-
-
-def first_allowed(order: Iterable[int], group: Group, limits: dict[int, int]) -> int | None:
-    """Return the first of ``order`` that is available and below its bound."""
-    states = group.states
-    for index in order:
-        limit = limits.get(index)
-        if limit is not None and states[index].in_flight < limit:
-            return index
-    return None

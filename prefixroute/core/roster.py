@@ -362,5 +362,5 @@ def _after_fork() -> None:
         roster._after_fork()  # noqa: SLF001 - same module
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections import UserList
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
-from prefixroute import AttemptsFailed, Endpoint, Failover
+from prefixroute import AttemptsFailed, ConfigurationError, Endpoint, Failover
+from prefixroute.core import roster
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.failover import Rounds
 from prefixroute.core.fixed import LeastLoaded, Random_
 from prefixroute.core.health import Health
 from prefixroute.core.nested import Nested
-from prefixroute.core.pieces import plain_ids
+from prefixroute.core.pieces import pack_ids, plain_ids
 from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import Prompt
-from prefixroute.core.rendered import _tool
+from prefixroute.core.rendered import _tool, split_rendered
 from prefixroute.core.router import RouterCore
-from prefixroute.core.steps import Keep, Responded, Send
+from prefixroute.core.steps import Keep, Race, Responded, Send
+from prefixroute.core.tokens import TokenReader
 from prefixroute.core.urls import shown_url
+from prefixroute.core.usage import read_reply
 from prefixroute.core.waiters import Waiter
 from tests.core.support import FakeClock, blocks, chat, make_router, states
 
@@ -54,6 +60,12 @@ def test_a_url_that_cannot_be_read_is_shown_without_its_secrets() -> None:
     assert shown_url("ftp://me:secret@h/x?key=secret") == "h/x"
 
 
+@pytest.mark.parametrize("url", ["http://gpu-0\x00", "http://gpu\u200b-0/v1", "http://h/\ud800"])
+def test_a_url_has_no_characters_that_cannot_be_seen(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="characters that no URL has"):
+        Endpoint(url)
+
+
 def test_without_a_stop_strategy_there_is_one_round() -> None:
     rounds = Rounds(Failover(), 0.0, once=False)
     assert rounds.next_in_s(1.0, None, 5.0) is None
@@ -84,12 +96,30 @@ def test_a_child_of_a_fork_begins_with_nothing_in_flight(placement: Placement) -
         assert not state.silent
 
 
+def test_the_child_of_a_fork_keeps_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = make_router(4, placement=Random_(), seed=7)
+    monkeypatch.setattr(roster, "_rosters", WeakSet([seeded]))
+    roster._after_fork()
+    again = make_router(4, placement=Random_(), seed=7)
+    again._after_fork()
+    went = [[router.acquire({}).endpoint.id for _ in range(8)] for router in (seeded, again)]
+    assert went[0] == went[1]
+
+
 def test_a_probe_of_one_that_left_says_nothing() -> None:
     router = make_router(2)
     state = router._members.states[0]
     router.remove(state.endpoint)
     router._ledger.judge.probed(state, None, 0.0)
     assert state.failures == 0
+
+
+def test_a_placement_learns_nothing_of_a_reply_that_does_not_tell() -> None:
+    router = make_router(2)
+    with router.acquire(blocks(1, 2, 3)) as lease:
+        before = router.explain(blocks(1, 2, 3))
+        router._ledger.policy.learned(lease._loan)
+        assert router.explain(blocks(1, 2, 3)) == before
 
 
 def test_an_account_tells_its_load() -> None:
@@ -126,6 +156,46 @@ def test_ids_of_an_array() -> None:
             return [1, 2]
 
     assert plain_ids(Array()) == [1, 2]
+
+
+def test_ids_are_the_same_bytes_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pack_ids([1, 2]) == (1).to_bytes(8, "little") + (2).to_bytes(8, "little")
+    swapped = array("q", [1, 2])
+    swapped.byteswap()
+    other = "little" if sys.byteorder == "big" else "big"
+    monkeypatch.setattr(sys, "byteorder", other)
+    expected = [1, 2] if other == "little" else swapped.tolist()
+    assert pack_ids([1, 2]) == array("q", expected).tobytes()
+
+
+def test_a_template_that_puts_the_system_prompt_behind_a_message() -> None:
+    system = {"role": "system", "content": "You are kind."}
+    asked = {"role": "user", "content": "Hello"}
+    answered = {"role": "assistant", "content": "Hi"}
+    text = "Chat: <u>Hello You are kind.</u> <a>Hi</a>"
+    root, pieces, rest = split_rendered(text, [system, asked, answered], {})
+    assert root == "Chat: "
+    assert pieces == ["<u>Hello", " You are kind.</u> <a>Hi"]
+    assert rest == "</a>"
+
+
+def test_a_tokenizer_that_is_interrupted_is_no_template_that_refuses() -> None:
+    class Interrupted:
+        name = "interrupted"
+
+        def encode(self, text: str) -> list[int]:
+            return [1]
+
+        def render(self, chat: object) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TokenReader(Interrupted())._suffixes()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"[{}]", b'[{"usage": {"prompt_tokens": 1}}, {}]'])
+def test_replies_to_a_batch_that_tell_nothing_of_all(body: bytes) -> None:
+    assert read_reply(body) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -183,3 +253,43 @@ def test_a_driver_says_how_an_attempt_ended() -> None:
     with pytest.raises(TypeError, match="outcome"):
         script.send(None)
     lease.release()
+
+
+def keys_that_end(*keys: str) -> Any:
+    left = list(keys)
+
+    def key() -> str:
+        if not left:
+            raise OSError("the vault is sealed")
+        return left.pop(0)
+
+    return key
+
+
+def test_a_driver_says_how_the_try_with_a_new_key_ended() -> None:
+    router = make_router([Endpoint("http://a", api_key=keys_that_end("old", "new"))])
+    script = start(router)
+    first = next(script)
+    refused = Responded("who are you?", 401)
+    assert isinstance(script.send(refused), Keep)
+    again = script.send(refused)
+    assert isinstance(again, Send)
+    assert (first.key, again.key) == ("old", "new")
+    with pytest.raises(TypeError, match="outcome"):
+        script.send(None)
+    again.lease.release()
+
+
+def test_no_hedge_without_a_key() -> None:
+    endpoints = [Endpoint("http://a"), Endpoint("http://b", api_key=keys_that_end(), tier=1)]
+    router = RouterCore(
+        endpoints,
+        failover=Failover(replay_sent=True, hedge_after_s=1.0),
+        clock=FakeClock(),
+        wall_clock=lambda: 0.0,
+    )
+    race = next(start(router))
+    assert isinstance(race, Race)
+    assert race.second() is None
+    assert router.stats().in_flight == 1
+    race.first.lease.release()
