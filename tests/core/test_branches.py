@@ -21,6 +21,7 @@ from prefixroute.core.pieces import pack_ids, plain_ids
 from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.rendered import _tool, split_rendered
+from prefixroute.core.request import read_prompt
 from prefixroute.core.router import RouterCore
 from prefixroute.core.steps import Keep, Race, Responded, Send
 from prefixroute.core.tokens import TokenReader
@@ -50,6 +51,13 @@ def test_values_of_libraries_count_as_what_they_are() -> None:
     }
     assert router.read(odd) == plain
     assert router.read({"model": "m", "prompt": range(1, 4)}) == plain
+
+
+def test_tools_nested_deeper_than_marks_are_looked_for_have_a_key() -> None:
+    tool: dict[str, Any] = {"x": 1}
+    for _ in range(600):
+        tool = {"content": tool}
+    assert make_router().read(chat("hi", tools=[tool])).chain
 
 
 def test_an_address_of_a_later_version_is_left_as_it_is() -> None:
@@ -177,6 +185,39 @@ def test_a_template_that_puts_the_system_prompt_behind_a_message() -> None:
     assert root == "Chat: "
     assert pieces == ["<u>Hello", " You are kind.</u> <a>Hi"]
     assert rest == "</a>"
+
+
+def test_a_template_without_marks_between_system_prompt_and_message() -> None:
+    system = {"role": "system", "content": "You are kind."}
+    asked = {"role": "user", "content": "Hello"}
+    root, pieces, rest = split_rendered("<s>You are kind. Hello</s>", [system, asked], {})
+    assert (root, pieces, rest) == ("<s>You are kind.", [" Hello"], "</s>")
+
+
+def test_a_chat_of_a_system_prompt_alone() -> None:
+    system = {"role": "system", "content": "You are kind."}
+    assert split_rendered("<s>You are kind.</s>", [system], {}) == ("<s>You are kind.", [], "</s>")
+
+
+def test_space_before_a_mark_belongs_to_the_message() -> None:
+    asked, answered = {"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}
+    root, pieces, rest = split_rendered("<u>Hello \n<a>Hi </s>", [asked, answered], {})
+    assert (root, pieces, rest) == ("", ["<u>Hello \n", "<a>Hi "], "</s>")
+
+
+def test_two_texts_are_not_one_in_tokens() -> None:
+    class Letters:
+        name = "letters"
+
+        def encode(self, text: str) -> list[int]:
+            return list(text.encode())
+
+    def read(*texts: str) -> Prompt:
+        system = {"role": "system", "content": [{"type": "text", "text": text} for text in texts]}
+        body = {"model": "m", "messages": [system, {"role": "user", "content": "Hello"}]}
+        return read_prompt(body, tokens=TokenReader(Letters()))
+
+    assert read("ab", "c").chain != read("a", "bc").chain
 
 
 def test_a_tokenizer_that_is_interrupted_is_no_template_that_refuses() -> None:

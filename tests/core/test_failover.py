@@ -11,7 +11,7 @@ import pytest
 from tenacity import stop_after_attempt, stop_never, wait_none
 
 from prefixroute import ConfigurationError, Endpoint, Failover, Saturated
-from prefixroute.core.failover import RetryBudget
+from prefixroute.core.failover import RetryBudget, Rounds
 from tests.core.support import make_router
 
 
@@ -94,6 +94,19 @@ def test_what_calls_brought_is_lost_in_time() -> None:
     for _ in range(20):
         budget.call(0.0)
     assert spend(budget, 600.0) == 0
+
+
+def test_what_calls_brought_decays_within_a_minute() -> None:
+    budget = RetryBudget(1.0, 0)
+    for _ in range(100):
+        budget.call(0.0)
+    assert spend(budget, 60.0) == 36  # 100 / e
+
+
+def test_without_a_wait_strategy_the_next_round_follows_at_once() -> None:
+    rounds = Rounds(Failover(stop=stop_after_attempt(3)), 0.0, once=False)
+    assert rounds.next_in_s(1.0, None, None) == 0.0
+    assert rounds.next_in_s(1.0, None, 5.0) == 5.0
 
 
 def test_a_clock_that_steps_back_takes_nothing() -> None:

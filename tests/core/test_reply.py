@@ -95,6 +95,9 @@ ERRORS = [
     (event({"type": "error", "error": {"type": "invalid_request_error"}}, "error"), 400),
     (event({"error": {"type": "BadRequestError", "code": 400}}), 400),
     (event({"error": {"type": "rate_limit_error"}}), 429),
+    (event({"error": {"type": "authentication_error"}}), 401),
+    (event({"error": {"type": "permission_error"}}), 403),
+    (event({"error": {"type": "not_found_error"}}), 404),
     (event({"error": {"message": "x"}, "status": 404}), 404),
     (event({"error": {"code": 99999}}), 500),
     (event({"type": "response.failed", "response": {}}), 500),
@@ -108,6 +111,19 @@ def test_an_error_in_place_of_content(given: bytes, status: int) -> None:
     reader = read(event(NO_CONTENT[0]), given, event(CONTENT[0]))
     assert reader.error == status
     assert not reader.first_token
+
+
+def test_an_error_whose_event_is_not_over_when_the_stream_breaks_off() -> None:
+    reader = read(event({"error": {"code": 503}}).rstrip())
+    reader.close()
+    assert reader.error == 503
+
+
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b"\r\r", b"\n\n"])
+def test_the_ends_of_lines_may_come_alone(end: bytes) -> None:
+    given = event(delta(content="Hi")).rstrip() + end
+    for cut in range(len(given)):
+        assert read(given[:cut], given[cut:], b"\n").first_token
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,15 @@ def test_counts_outlive_any_pause(half_lives: int) -> None:
     assert counts.total("g") == pytest.approx(counts.count(1))
 
 
+def test_counts_decay_after_a_very_long_time() -> None:
+    counts = traffic()
+    counts.record([1], "g")
+    counts.advance(2000 * HALF_LIFE_S)
+    counts.record([1], "g")
+    counts.advance(2001 * HALF_LIFE_S)
+    assert counts.count(1) == pytest.approx(0.5)
+
+
 def test_counts_decay_alike_however_often_they_are_looked_at() -> None:
     often, seldom = traffic(), traffic()
     for counts in (often, seldom):

@@ -4,7 +4,7 @@
 
 Each mutant is one small fault (see ``mutants``) in one module of ``prefixroute/core``; the tests
 that run its line, as coverage has seen, are run on it in a child process until one fails. Mutants
-that no test fails on are printed. Those that ``accepted.toml`` names, with the reason, don't count.
+that no test fails on are printed. Those that ``accepted.toml`` lists, with the reason, don't count.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ ACCEPTED = Path(__file__).with_name("accepted.toml")
 
 
 def accepted() -> dict[str, str]:
-    """Return the reason for each mutant that may survive, by its name."""
+    """Return the reason for each mutant that may survive, by its name or its statement's."""
     listed = tomllib.loads(ACCEPTED.read_text("utf-8"))["accepted"]
     return {one["mutant"]: one["reason"] for one in listed}
+
+
+def may_survive(mutant: Mutant) -> bool:
+    """Return whether a mutant is accepted: it, or every mutant of its statement."""
+    return not {mutant.name, mutant.name.partition("  ->  ")[0]}.isdisjoint(accepted())
 
 
 def sampled(modules: Sequence[str], size: int, seed: int) -> list[Mutant]:
@@ -42,7 +47,6 @@ def sampled(modules: Sequence[str], size: int, seed: int) -> list[Mutant]:
 def run(mutants: Sequence[Mutant], seen: Seen, *, jobs: int, budget_s: float) -> Counter[str]:
     """Try the mutants; print who survives, and return how many ended how."""
     ended: Counter[str] = Counter()
-    allowed = accepted()
     running: deque[tuple[Mutant, Callable[[], str]]] = deque()
 
     def take() -> None:
@@ -50,7 +54,7 @@ def run(mutants: Sequence[Mutant], seen: Seen, *, jobs: int, budget_s: float) ->
         note(mutant, end())
 
     def note(mutant: Mutant, how: str) -> None:
-        if how in ("survived", "not run") and mutant.name in allowed:
+        if how in ("survived", "not run") and may_survive(mutant):
             how = "accepted"
         ended[how] += 1
         if how in ("survived", "not run"):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
+import pytest
+
+from tests.mutation import __main__ as main
 from tests.mutation.__main__ import accepted
 from tests.mutation.mutants import mutants_of
+from tests.mutation.running import CORE
 
 SOURCE = '''
 """A module."""
@@ -35,3 +40,25 @@ def test_each_mutant_is_one_change(tmp_path: Path) -> None:
 
 def test_each_accepted_mutant_has_a_reason() -> None:
     assert all(accepted().values())
+
+
+def test_what_is_accepted_is_there() -> None:
+    for name in accepted():
+        where, _, statement = name.partition("  ->  ")[0].partition(": ")
+        module = ast.parse((CORE / where.partition(" ")[0]).read_text("utf-8"))
+        assert statement in ast.unparse(module), name
+
+
+def test_an_entry_accepts_one_mutant_or_those_of_a_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(SOURCE)
+    listed = {"m.py (module): LIMIT: int = 3": "", "m.py f: g.count += a  ->  pass": ""}
+    monkeypatch.setattr(main, "accepted", lambda: listed)
+    survive = [mutant.name for mutant in mutants_of(path) if main.may_survive(mutant)]
+    assert sorted(survive) == [
+        "m.py (module): LIMIT: int = 3  ->  LIMIT: int = 2",
+        "m.py (module): LIMIT: int = 3  ->  LIMIT: int = 4",
+        "m.py f: g.count += a  ->  pass",
+    ]
