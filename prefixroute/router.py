@@ -205,11 +205,11 @@ class Router(RouterCore):
         Args:
             endpoint: It, its id, or any spelling of its URL.
             path: At its root, such as ``/metrics``; below its URL if it starts with ``/v1/``.
-            timeout_s: For each step: connecting, sending, each read.
+            timeout_s: For each step: connecting, sending, each read; for all, four times that.
 
         Raises:
             UnknownEndpointError: There is none of this id or URL.
-            httpx.TransportError: It does not answer.
+            httpx.TransportError: It does not answer, or without end.
         """
         from prefixroute.transports.asking import ask  # noqa: PLC0415 - loads httpx
 

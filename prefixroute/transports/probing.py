@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections import deque
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -66,11 +66,26 @@ class Prober:
             core = self._core()
             if core is None:
                 return
-            endpoints = core.endpoints
-            with ThreadPoolExecutor(min(_AT_ONCE, len(endpoints))) as threads:
-                for _ in threads.map(partial(self._probe, core, stopped), endpoints):
-                    pass  # one that hangs delays no news of the others
+            self._round(core, stopped)
             del core  # which may be collected while this waits
+
+    def _round(self, core: RouterCore, stopped: threading.Event) -> None:
+        """Ask all of them. The threads are daemons: none keeps the process from ending."""
+        left = deque(core.endpoints)
+
+        def work() -> None:
+            while left and not stopped.is_set():
+                with suppress(IndexError):  # another thread took the last one
+                    self._probe(core, stopped, left.popleft())
+
+        threads = [
+            threading.Thread(target=work, name="prefixroute-probe", daemon=True)
+            for _ in range(min(_AT_ONCE, len(left)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _probe(self, core: RouterCore, stopped: threading.Event, endpoint: Endpoint) -> None:
         try:

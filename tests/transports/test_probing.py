@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ import trustme
 
 from prefixroute import Endpoint, HealthPolicy, HealthState, Router
 from prefixroute.testing import FakeCluster, Loading, Refuse
+from prefixroute.transports import probing
 from tests.transports.tls import serve_tls, trusting
 
 POLICY = HealthPolicy(probe_every_s=0.02, failures=2, eject_for_s=1000.0, max_eject_for_s=1000.0)
@@ -187,6 +189,96 @@ def test_what_is_answered_after_the_router_was_closed_leaves_no_connection(
     else:
         router.ask(server.url, "/health")
     assert server.left.wait(20)
+
+
+class Endless:
+    """A server whose answers never end: byte by byte, or as fast as it can."""
+
+    def __init__(self, answer: bytes, *, again: bytes, pause_s: float) -> None:
+        self._answer, self._again, self._pause_s = answer, again, pause_s
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/v1"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listening.accept()[0]
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(self._answer)
+            while True:
+                time.sleep(self._pause_s)
+                connection.sendall(self._again)
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "header by header": (b"HTTP/1.1 200 OK\r\n", b"x", 0.02),
+    "byte by byte": (HEAD, b"1\r\nx\r\n", 0.02),
+    "as fast as it can": (HEAD, b"100000\r\n" + b"x" * 2**20 + b"\r\n", 0.0),
+}
+
+
+@pytest.fixture(params=ENDLESS.values(), ids=list(ENDLESS))
+def endless(request: pytest.FixtureRequest) -> Iterator[Endless]:
+    answer, again, pause_s = request.param
+    server = Endless(answer, again=again, pause_s=pause_s)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_is_asked_has_an_end(endless: Endless, asynchronous: bool) -> None:
+    def ask(router: Router) -> object:
+        if asynchronous:
+            return asyncio.run(router.aask(endless.url, "/metrics", timeout_s=0.5))
+        return router.ask(endless.url, "/metrics", timeout_s=0.5)
+
+    with Router([endless.url]) as router, pytest.raises(httpx.TransportError, match="no end"):
+        ask(router)
+
+
+def test_one_whose_answer_never_ends_is_found_and_the_others_are_asked_on(
+    cluster: FakeCluster, endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "_TIMEOUT_S", 0.1)
+    other = str(cluster.replicas[0].served_url)
+    with Router([Endpoint(other), Endpoint(endless.url, tier=1)], health=POLICY) as router:
+        call(router)
+        until(lambda: state(router, 1) is HealthState.EJECTED)
+        cluster.fail(0, Refuse())
+        until(lambda: state(router, 0) is HealthState.EJECTED)
+    until(lambda: not probers())
+
+
+LEFT_OPEN = """
+import sys, time
+from prefixroute import HealthPolicy, Router
+
+router = Router(sys.argv[1:], health=HealthPolicy(probe_every_s=0.001))
+with router.client() as client:
+    client.post("/chat/completions", json={"prompt": "Hello"})
+time.sleep(0.05)
+"""
+
+
+def test_a_process_ends_quietly_though_its_router_is_open(cluster: FakeCluster) -> None:
+    urls = [str(replica.served_url) for replica in cluster.replicas]
+    for _ in range(5):
+        ended = subprocess.run(
+            [sys.executable, "-c", LEFT_OPEN, *urls], check=True, timeout=50, capture_output=True
+        )
+        assert ended.stderr == b""
 
 
 FORGOTTEN = """
