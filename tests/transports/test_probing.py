@@ -244,7 +244,7 @@ def test_what_is_asked_has_an_end(endless: Endless, asynchronous: bool) -> None:
             return asyncio.run(router.aask(endless.url, "/metrics", timeout_s=0.5))
         return router.ask(endless.url, "/metrics", timeout_s=0.5)
 
-    with Router([endless.url]) as router, pytest.raises(httpx.TransportError, match="no end"):
+    with Router([endless.url]) as router, pytest.raises(httpx.TransportError):
         ask(router)
 
 
