@@ -31,6 +31,7 @@ _HEAD_BYTES: Final = 2**13
 _EVENT_BYTES: Final = 2**16
 """A longer event counts as the first token without being read."""
 
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # which a stream may begin with
 _SERVER_ERROR: Final = 500
 _STATUSES: Final = {
     "authentication_error": 401,
@@ -118,7 +119,7 @@ class ReplyReader:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in chunk else chunk
 
     def _event(self, event: bytes) -> None:
-        lines = event.split(b"\n")
+        lines = event.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
         data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
         named_error = any(line[6:].strip() == b"error" for line in lines if line[:6] == b"event:")
         if not data and not named_error:

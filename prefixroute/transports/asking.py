@@ -56,7 +56,7 @@ def ask(pools: Pools, endpoint: Endpoint, path: str, *, timeout_s: float) -> tup
                 body.take(chunk)
         finally:
             response.close()
-            if pools.closed:  # while it connected, so that no pool knows the connection any more
+            if not pools.keeps(pool):  # it was closed meanwhile, and forgot what still connected
                 response.extensions["network_stream"].close()
     return response.status_code, bytes(body.content)
 
@@ -80,7 +80,7 @@ async def ask_async(
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
-                if pools.closed:  # see above
+                if not pools.keeps(pool):  # see above
                     await response.extensions["network_stream"].aclose()
         return response.status_code, bytes(body.content)
     raise _endless(library)

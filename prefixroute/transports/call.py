@@ -274,16 +274,23 @@ class Refusal:
     def kept(self) -> Responded[Reply]:
         """Return the refusal with its body in memory."""
         refusal, module = self._refusal, self._library.module
-        response, request = refusal.response.response, refusal.response.request
+        try:
+            self._response().read()
+        except module.DecodingError:  # garbled: the refusal itself is known
+            self._chunks = None
+        reply = Reply(self._response(), refusal.response.request)
+        return Responded(reply, refusal.status, refusal.retry_after_s)
+
+    def _response(self) -> Any:
+        response, module = self._refusal.response.response, self._library.module
         headers = response.headers.copy()
         if self._chunks is None:
             for name in _OF_THE_WIRE:
                 headers.pop(name, None)
         content = module.ByteStream(b"".join(self._chunks or ()))
-        kept = module.Response(
+        return module.Response(
             response.status_code, headers=headers, stream=content, extensions=response.extensions
         )
-        return Responded(Reply(kept, request), refusal.status, refusal.retry_after_s)
 
 
 def is_replayable(request: Any) -> bool:

@@ -116,6 +116,13 @@ class Pools:
         for child in list(self._children):
             await child.aclose(loop)
 
+    def keeps(self, pool: Any) -> bool:
+        """Return whether a pool is one of these, and so will be closed in time."""
+        kept = [*self._sync.values()]
+        for of_loop in list(self._loops.values()):
+            kept += of_loop.pools.values()
+        return not self.closed and any(pool is one for one in kept)
+
     def __del__(self) -> None:
         for pool in self._sync.values():
             with suppress(Exception):  # at the end of the process much is gone already

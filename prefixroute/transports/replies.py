@@ -33,7 +33,7 @@ class Watch:
     """
 
     __slots__ = (
-        "_digest", "_inflate", "_keep_id", "_lease", "_on_failure", "_reader", "_told",
+        "_digest", "_encoding", "_inflate", "_keep_id", "_lease", "_on_failure", "_reader", "_told",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +47,7 @@ class Watch:
         on_failure: Callable[[], None],
     ) -> None:
         self._lease, self._keep_id, self._digest = lease, keep_id, digest
-        self._on_failure = on_failure
+        self._on_failure, self._encoding = on_failure, encoding
         self._reader: ReplyReader | None = None
         events = kind.startswith("text/event-stream")
         if encoding in ("", "identity", *_INFLATE) and (events or not kind or "json" in kind):
@@ -63,6 +63,10 @@ class Watch:
             return
         try:
             reader.feed(chunk if self._inflate is None else self._inflate(chunk))
+        except zlib.error as error:
+            self._reader = None
+            self._garbled(error)
+            return
         except Exception:  # noqa: BLE001 - the caller's own reading will say what is wrong
             self._reader = None
             return
@@ -74,6 +78,12 @@ class Watch:
         elif reader.error is not None:
             self._told = True
             self._note_error(reader.error)
+
+    def _garbled(self, error: zlib.error) -> None:
+        """Note that the body is not what it claims; of deflate there is a kind that is not read."""
+        if self._encoding == "gzip":
+            self._lease.failed(error)
+            self._on_failure()
 
     def _note_error(self, status: int) -> None:
         digest = self._digest() if status == _SERVER_ERROR else None

@@ -313,6 +313,21 @@ def test_a_kept_refusal_in_gzip_is_decoded_once(flavour: Flavour) -> None:
     flavour.run(main)
 
 
+def test_a_kept_refusal_that_is_not_in_the_encoding_it_claims(flavour: Flavour) -> None:
+    router = Router(urls(2))
+    headers = {"content-encoding": "gzip", "content-length": "8", "retry-after": "7"}
+    refusal = flavour.module.Response(503, headers=headers, stream=flavour.stream(b"not gzip"))
+    inner = Inner(flavour, in_turn(refusal, flavour.error("ConnectError")))
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            reply = await client.post()
+        assert (reply.status_code, reply.content) == (503, b"")
+        assert reply.headers["retry-after"] == "7"
+
+    flavour.run(main)
+
+
 def test_when_nobody_can_be_reached(flavour: Flavour) -> None:
     secret = [Endpoint(f"http://gpu-{n}:8000/v1", api_key="secret") for n in range(3)]
     router = Router(secret)

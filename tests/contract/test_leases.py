@@ -263,7 +263,8 @@ def test_a_body_that_cannot_be_decoded(flavour: Flavour) -> None:
         async with flavour.client(router, Inner(flavour, lambda _: broken)) as client:
             with pytest.raises(flavour.module.DecodingError):
                 await client.post()
-        released_once(router, log)
+        released_once(router, log, failed=1)
+        assert len(router._ledger.failed_calls._failed) == 1  # its retry goes elsewhere
 
     flavour.run(main)
 

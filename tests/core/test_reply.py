@@ -113,6 +113,11 @@ def test_an_error_in_place_of_content(given: bytes, status: int) -> None:
     assert not reader.first_token
 
 
+def test_a_stream_may_begin_with_a_byte_order_mark() -> None:
+    assert read(b"\xef\xbb\xbf", event(delta(content="Hi"))).first_token
+    assert read(b"\xef\xbb\xbf" + event({"error": {"code": 503}})).error == 503
+
+
 def test_an_error_whose_event_is_not_over_when_the_stream_breaks_off() -> None:
     reader = read(event({"error": {"code": 503}}).rstrip())
     reader.close()

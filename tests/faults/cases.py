@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -185,6 +186,24 @@ def broken_refusals() -> Iterator[Case]:
         )
 
 
+def garbled() -> Iterator[Case]:
+    """A body that is not in the encoding that it claims: decoding it fails."""
+    packed = gzip.compress(JSON_BODY * 9)
+    for name, body in {"not gzip": b"what is this", "then not": packed[:40] + b"?" * 40}.items():
+        for streamed in (False, True):
+            headers = {"content_encoding": "gzip"}
+            reply = json_reply(200, body, **headers)
+            if streamed:
+                reply = reply.replace(b"application/json", b"text/event-stream")
+            yield Case(
+                name=f"gzip, {name}, {kind(streamed=streamed)}",
+                plan=Plan(reply),
+                streamed=streamed,
+                body=body,
+                blame="counted",
+            )
+
+
 def well() -> Iterator[Case]:
     """Odd, but nothing is wrong."""
     for streamed in (False, True):
@@ -234,6 +253,7 @@ CASES: list[Case] = [
     *statuses(),
     *resets(),
     *broken_refusals(),
+    *garbled(),
     *well(),
     *errors_in_streams(),
 ]

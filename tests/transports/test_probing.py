@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import socket
 import subprocess
@@ -11,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
+import httpcore
 import httpx
 import pytest
 import trustme
@@ -189,6 +192,35 @@ def test_what_is_answered_after_the_router_was_closed_leaves_no_connection(
     else:
         router.ask(server.url, "/health")
     assert server.left.wait(20)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_connects_while_the_last_client_closes_leaves_no_connection(
+    asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Late()
+    server.answer.set()
+    with Router([server.url]) as router:
+        pools = router._shared_pools()
+
+        def close_and_connect(self: Any, *given: Any, **settings: Any) -> Any:
+            monkeypatch.undo()
+            pools.close()
+            return self.connect_tcp(*given, **settings)
+
+        async def aclose_and_connect(self: Any, *given: Any, **settings: Any) -> Any:
+            monkeypatch.undo()
+            await pools.aclose(asyncio.get_running_loop())
+            return await self.connect_tcp(*given, **settings)
+
+        if asynchronous:
+            kind: Any = importlib.import_module("httpcore._backends.auto").AutoBackend
+            monkeypatch.setattr(kind, "connect_tcp", aclose_and_connect)
+            asyncio.run(router.aask(server.url, "/health"))
+        else:
+            monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", close_and_connect)
+            router.ask(server.url, "/health")
+        assert server.left.wait(20)
 
 
 class Endless:
