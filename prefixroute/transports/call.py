@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -13,7 +14,7 @@ from prefixroute.core.exchange import Exchange
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
 from prefixroute.core.router import RouterCore
-from prefixroute.core.steps import Answer, Failed, Keep, Responded, Send
+from prefixroute.core.steps import Answer, Failed, Failure, Keep, Responded, Send
 from prefixroute.transports.asked import resets_in_s, retry_after_s
 from prefixroute.transports.attempt import attempt_request, caller_location
 from prefixroute.transports.injection import asking_for_usage, hiding_types
@@ -63,13 +64,20 @@ class Call:
         library: The one that the request is of.
         request: The caller's request; its body is in memory if it can be sent twice.
         asynchronous: Which of the two shells runs it.
+        closed: Tells whether the caller has closed the transport, and so what runs through it.
     """
 
     def __init__(
-        self, core: RouterCore, library: Library, request: Any, *, asynchronous: bool
+        self,
+        core: RouterCore,
+        library: Library,
+        request: Any,
+        *,
+        asynchronous: bool,
+        closed: Callable[[], bool],
     ) -> None:
         self._core, self.library, self.request = core, library, request
-        self._asynchronous = asynchronous
+        self._asynchronous, self._closed = asynchronous, closed
         self._body: bytes | None = request.content if is_buffered(request) else None
         self._path: str = request.url.path
         self._began = core.now()
@@ -145,7 +153,8 @@ class Call:
         if library.is_request_error(error):
             error.request = self.request  # type: ignore[attr-defined]  # not the one with a key
         cut = limit is not None and limit.is_over and library.is_timeout(error)
-        return Failed(error, library.failure(error, stale=attempt.wire.stale), cut)
+        failure = library.failure(error, stale=attempt.wire.stale)
+        return Failed(error, Failure.NOT_OURS if self._closed() else failure, cut)
 
     # -- the answer --------------------------------------------------------------
 
@@ -205,6 +214,7 @@ class Call:
             keep_id=self._path.rstrip("/").endswith(_KEPT_IDS),
             digest=self._digest,
             on_failure=partial(self._note_failed, lease.endpoint.id),
+            closed=self._closed,
         )
         sync, asynchronous = stream_types(self.library)
         return (asynchronous if self._asynchronous else sync)(stream, watch)

@@ -30,10 +30,12 @@ class Watch:
         keep_id: The reply's id is to be remembered for requests that continue it.
         digest: Returns a digest of the request, to count its errors once.
         on_failure: Called when the body breaks off.
+        closed: Tells whether the caller has closed the client, and so the connection.
     """
 
     __slots__ = (
-        "_digest", "_encoding", "_inflate", "_keep_id", "_lease", "_on_failure", "_reader", "_told",
+        "_closed", "_digest", "_encoding", "_inflate", "_keep_id", "_lease", "_on_failure",
+        "_reader", "_told",
     )  # fmt: skip
 
     def __init__(
@@ -45,9 +47,10 @@ class Watch:
         keep_id: bool,
         digest: Callable[[], int | None],
         on_failure: Callable[[], None],
+        closed: Callable[[], bool],
     ) -> None:
         self._lease, self._keep_id, self._digest = lease, keep_id, digest
-        self._on_failure, self._encoding = on_failure, encoding
+        self._on_failure, self._closed, self._encoding = on_failure, closed, encoding
         self._reader: ReplyReader | None = None
         events = kind.startswith("text/event-stream")
         if encoding in ("", "identity", *_INFLATE) and (events or not kind or "json" in kind):
@@ -96,7 +99,7 @@ class Watch:
 
     def broke(self, error: BaseException) -> None:
         """End the lease: the body broke off, or whoever read it was stopped."""
-        if is_transport_error(error):
+        if is_transport_error(error) and not self._closed():
             self._lease.failed(error)
             self._on_failure()
         self._read()

@@ -114,7 +114,7 @@ class _Handle:
             RouterClosedError: This transport or the router is closed.
             ConfigurationError: The inner transport is of the other library.
         """
-        if self._closed or self._pools.closed:
+        if self._is_closed():
             what = "this transport" if self._closed else "the router"
             raise RouterClosedError(f"{what} was closed: make a new one")
         library, own = library_of(type(request)), self._inner_library
@@ -124,6 +124,9 @@ class _Handle:
                 f"client is one of {library.name}: give a {library.name} transport"
             )
         return library
+
+    def _is_closed(self) -> bool:
+        return self._closed or self._pools.closed
 
     def _leave(self) -> bool:
         """Close the handle; return whether it was open."""
@@ -162,7 +165,7 @@ class RoutedTransport(_Handle, _SyncBase):
             return self._transport_of(library, request).handle_request(request)
         if not is_buffered(request) and is_replayable(request):
             request.read()
-        call = Call(self._core, library, request, asynchronous=False)
+        call = Call(self._core, library, request, asynchronous=False, closed=self._is_closed)
         exchange = call.exchange()
         try:
             script = exchange.run()
@@ -254,7 +257,7 @@ class AsyncRoutedTransport(_Handle, _AsyncBase):
             return await transport.handle_async_request(request)
         if not is_buffered(request) and is_replayable(request):
             await request.aread()
-        call = Call(self._core, library, request, asynchronous=True)
+        call = Call(self._core, library, request, asynchronous=True, closed=self._is_closed)
         exchange = call.exchange()
         try:
             script = exchange.run()

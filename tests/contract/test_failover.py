@@ -328,6 +328,25 @@ def test_a_kept_refusal_that_is_not_in_the_encoding_it_claims(flavour: Flavour) 
     flavour.run(main)
 
 
+def test_what_ends_because_the_router_was_closed_blames_nobody(flavour: Flavour) -> None:
+    router = Router(urls(2))
+
+    def handler(_: Received) -> Any:
+        router.close()  # another thread, or task
+        return flavour.error("ReadError")
+
+    inner = Inner(flavour, handler)
+
+    async def main() -> None:
+        async with flavour.client(router, inner) as client:
+            with pytest.raises(flavour.module.ReadError):
+                await client.post()
+        assert (len(inner.received), failures(router)) == (1, 0)
+        assert router.stats().in_flight == 0
+
+    flavour.run(main)
+
+
 def test_when_nobody_can_be_reached(flavour: Flavour) -> None:
     secret = [Endpoint(f"http://gpu-{n}:8000/v1", api_key="secret") for n in range(3)]
     router = Router(secret)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -111,6 +111,39 @@ def is_well(router: Router) -> None:
     assert busy(router) == 0
     first = first_of(router)
     assert (first.state, first.failures) == (HealthState.HEALTHY, 0)
+
+
+@pytest.mark.parametrize("closes", ["the client", "the router"])
+def test_a_caller_who_closes_all_in_mid_stream(
+    flavour: Flavour, server: FaultServer, closes: str
+) -> None:
+    server.plans["x"] = Plan(stream_reply()[: STREAM_POSITIONS["among events"]], "stall")
+    router = router_of(server, "faulty", "good")
+
+    async def main() -> None:
+        client = flavour.client(router, headers={"x-fault": "x"})
+        response = await client.open()
+        chunks = client.chunks(response)
+        await anext(chunks)
+        if closes == "the router" and flavour.is_sync:
+            router.close()
+        elif closes == "the router":
+            await router.aclose()
+        await client.aclose()
+        error = None
+        while error is None:
+            error = await error_of(chunks)
+        assert isinstance(error, flavour.module.ReadError)
+        is_well(router)
+
+    async def error_of(chunks: AsyncIterator[bytes]) -> Exception | None:
+        try:
+            await anext(chunks)
+        except Exception as error:  # noqa: BLE001 - told to the test
+            return error
+        return None
+
+    flavour.run(main)
 
 
 @pytest.mark.parametrize("chunks", [0, 1])

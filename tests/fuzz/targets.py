@@ -109,6 +109,7 @@ def headers(data: bytes) -> None:
         keep_id=True,
         digest=lambda: None,
         on_failure=lambda: None,
+        closed=lambda: False,
     )
     watch.feed(value)
     watch.ended()
