@@ -52,6 +52,7 @@ R = TypeVar("R")
 _Ended: TypeAlias = tuple[Lease, Responded[R] | Failed]
 
 _SERVER_ERROR: Final = 500
+_CLIENT_ERROR: Final = 400
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
 _ASKED_AGAIN: Final = frozenset({408, 409, 429})
@@ -289,6 +290,8 @@ class Exchange(Generic[R]):
         if failed and not self._is_missing(status):
             digest = self._digest() if status == _SERVER_ERROR else None
             lease.failed(status=status, retry_after_s=outcome.retry_after_s, digest=digest)
+        elif status < _CLIENT_ERROR:
+            self._core.note_served(self._digest)
 
     def _responded(
         self, lease: Lease, outcome: Responded[R]

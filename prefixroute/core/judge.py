@@ -18,6 +18,9 @@ __all__ = ["Judge", "says_something"]
 _POISON: Final = 1024
 """Requests answered with 500 whose digest is remembered, to count them once over all endpoints."""
 
+_SUSPECTED_S: Final = 60.0
+"""For so long after such an answer it is worth the look whether the same request is served."""
+
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
 _CLIENT_ERROR: Final = 400
@@ -63,6 +66,7 @@ class Judge:
         self._events, self._placement = events, placement
         self._warming: set[EndpointState] = set()
         self._poison: BoundedDict[int, EndpointState] = BoundedDict(_POISON)
+        self._suspected_at = -math.inf
 
     # -- what requests tell ------------------------------------------------------
 
@@ -102,9 +106,18 @@ class Judge:
         if digest is not None:
             poison = self._poison.get(digest) is not None
             self._poison.put(digest, state)
+            self._suspected_at = now
             if poison:  # the request fails everywhere: that says nothing about this endpoint
                 return
         self._blame(state, now, probe=loan.probe, silent=silent)
+
+    def suspects(self, now: float) -> bool:
+        """Return whether some request may be one that fails everywhere."""
+        return now - self._suspected_at <= _SUSPECTED_S
+
+    def served(self, digest: int) -> None:
+        """Note that a request was served: it is not one that fails everywhere."""
+        self._poison.pop(digest)
 
     def _blame(
         self, state: EndpointState, now: float, *, probe: int, silent: bool, own: bool = False

@@ -281,6 +281,15 @@ class RouterCore(Roster):
         with self._locked() as (ledger, now):
             ledger.failed_calls.note(request, endpoint_id, now)
 
+    def note_served(self, digest: Callable[[], int | None]) -> None:
+        """Note that a request was served; its digest is asked for only if that may matter."""
+        if not self._ledger.judge.suspects(self.now()):
+            return
+        request = digest()
+        if request is not None:
+            with self._locked() as (ledger, _):
+                ledger.judge.served(request)
+
     def failed_lately(self, request: int | None) -> frozenset[str]:
         """Return the ids of those that failed a request of a digest lately."""
         if request is None:

@@ -162,6 +162,45 @@ class TestWhatAnExchangeTells:
         assert len(retried(core_of(3), status(503))) == 1
 
 
+class TestARequestThatFailsEverywhere:
+    def ask(self, core: RouterCore, number: int, first: Any, retried: Any) -> None:
+        options = {"identity": lambda: number, "digest": lambda: 7}
+        ends(Driver(core, [first], options).run())
+        ends(Driver(core, [retried], {**options, "retry": True}).run())
+
+    def test_counts_once(self) -> None:
+        core = core_of(2, statuses=())
+        for number in range(4):
+            self.ask(core, number, status(500), status(500))
+        assert core.stats().failures == 1
+
+    def test_one_that_is_served_elsewhere_is_none(self) -> None:
+        core = core_of(2, statuses=())
+        for number in range(4):
+            self.ask(core, number, status(500), status(200))
+        assert core.stats().failures == 4
+
+    @pytest.mark.parametrize("code", [400, 404, 422])
+    def test_one_that_is_refused_elsewhere_may_be(self, code: int) -> None:
+        core = core_of(2, statuses=())
+        for number in range(4):
+            self.ask(core, number, status(500), status(code))
+        assert core.stats().failures == 1
+
+    def test_the_digest_is_asked_for_only_where_one_is_suspected(self) -> None:
+        clock, asked = FakeClock(), []
+
+        def digest() -> int:
+            asked.append(clock.now)
+            return 7
+
+        core = core_of(2, clock=clock, statuses=())
+        for reply, passed_s in ((200, 1.0), (500, 1.0), (200, 120.0), (200, 0.0)):
+            ends(Driver(core, [status(reply)], {"digest": digest}).run())
+            clock.tick(passed_s)
+        assert len(asked) == 2, "of the 500, and of the 200 that came soon after it"
+
+
 def test_it_is_forgotten_in_time() -> None:
     clock = FakeClock()
     core = make_router(2, clock=clock, health=HealthPolicy(failures=9))

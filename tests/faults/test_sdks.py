@@ -152,6 +152,16 @@ def test_its_first_retry_finds_the_endpoint_that_is_well(
     assert [port for port, _ in server.received] == ["faulty", "good"]
 
 
+def test_who_answers_all_with_500_is_ejected_though_all_ask_the_same(
+    sdk: Sdk, server: FaultServer
+) -> None:
+    server.plans.update({"x": Plan(json_reply(500, b"{}")), "good: x": sdk.reply})
+    router = Router(router_of(server, "faulty", "good").endpoints, health=HealthPolicy(failures=3))
+    for _ in range(5):
+        assert sdk.ask(router, max_retries=1) == "Hello"
+    assert server.count("faulty") == 3
+
+
 def test_its_retry_after_a_timeout_finds_the_endpoint_that_is_well(
     sdk: Sdk, server: FaultServer
 ) -> None:
