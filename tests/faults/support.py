@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from prefixroute import Endpoint, Failover, HealthPolicy, Router
@@ -24,7 +26,11 @@ STALL_S = 0.1
 
 
 def router_of(
-    server: FaultServer, *ports: str, max_in_flight: int | None = None, **failover: Any
+    server: FaultServer,
+    *ports: str,
+    max_in_flight: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **failover: Any,
 ) -> Router:
     """Asks the ports in this order; one counted failure ejects."""
     return Router(
@@ -34,6 +40,7 @@ def router_of(
         ],
         failover=Failover(**failover),
         health=HealthPolicy(failures=1),
+        clock=clock,
     )
 
 

@@ -24,7 +24,14 @@ def test_an_attempt_that_hangs_is_cut(
     flavour: Flavour, server: FaultServer, position: str, *, replay: bool
 ) -> None:
     server.plans["x"] = Plan(json_reply()[: JSON_POSITIONS[position]], "stall")
-    router = router_of(server, "faulty", "good", deadline_s=0.1, replay_sent=replay)
+    deadline_s = 0.3
+
+    def clock() -> float:  # the attempt has all of the time, however long it takes to begin
+        return 2 * deadline_s if server.count("faulty") else 0.0
+
+    router = router_of(
+        server, "faulty", "good", clock=clock, deadline_s=deadline_s, replay_sent=replay
+    )
 
     async def main() -> None:
         async with flavour.client(router, timeout=FAR_S) as client:

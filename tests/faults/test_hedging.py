@@ -178,8 +178,11 @@ def test_a_caller_who_leaves_ends_both(flavour: Flavour, server: FaultServer) ->
         async with flavour.client(router, timeout=60) as client:
             if flavour.is_sync:
                 threading.Thread(target=interrupt).start()
+                # Where a shell started this in the background, SIGINT is ignored.
+                before = signal.signal(signal.SIGINT, signal.default_int_handler)
                 with pytest.raises(KeyboardInterrupt):
                     await client.post(headers=HEADERS)
+                signal.signal(signal.SIGINT, before)
             else:
                 server.stalled.clear()
                 await cancelled(flavour, server, lambda: client.post(headers=HEADERS))
