@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import UserList
+from random import Random
 from typing import Any
 from weakref import WeakSet
 
@@ -15,7 +16,7 @@ from prefixroute.core import roster
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.failover import Rounds
 from prefixroute.core.fixed import LeastLoaded, Random_
-from prefixroute.core.health import Health
+from prefixroute.core.health import Health, HealthPolicy
 from prefixroute.core.nested import Nested
 from prefixroute.core.pieces import pack_ids, plain_ids
 from prefixroute.core.placement import Placement
@@ -78,6 +79,14 @@ def test_without_a_stop_strategy_there_is_one_round() -> None:
     rounds = Rounds(Failover(), 0.0, once=False)
     assert rounds.next_in_s(1.0, None, 5.0) is None
     assert rounds.count == 0
+
+
+def test_what_is_kept_of_past_ends_is_bounded() -> None:
+    health, policy = Health(), HealthPolicy(failures=10**9, error_rate=None)
+    for _ in range(3000):
+        health.failed(0.0, policy, Random(0), probe=0)
+        health.succeeded(probe=0)
+    assert health._history.bit_length() <= 1000
 
 
 def test_a_request_before_its_time_is_no_probe() -> None:
