@@ -15,7 +15,7 @@ from prefixroute import AttemptsFailed, ConfigurationError, Endpoint, Failover
 from prefixroute.core import roster
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.failover import Rounds
-from prefixroute.core.fixed import LeastLoaded, Random_
+from prefixroute.core.fixed import Fixed, LeastLoaded, Random_
 from prefixroute.core.health import Health, HealthPolicy
 from prefixroute.core.nested import Nested
 from prefixroute.core.pieces import pack_ids, plain_ids
@@ -137,6 +137,12 @@ def test_a_placement_learns_nothing_of_a_reply_that_does_not_tell() -> None:
         before = router.explain(blocks(1, 2, 3))
         router._ledger.policy.learned(lease._loan)
         assert router.explain(blocks(1, 2, 3)) == before
+
+
+def test_a_key_at_the_root_is_a_key() -> None:
+    decision = make_router(2, placement=Fixed()).route("x" * 4000)
+    assert decision.depth == 0
+    assert decision.key is not None
 
 
 def test_an_account_tells_its_load() -> None:

@@ -9,6 +9,7 @@ import httpx
 import httpx2
 import pytest
 
+from prefixroute.core.decision import Reason
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import EndpointReadmitted, Event
 from prefixroute.core.fixed import LeastLoaded
@@ -270,3 +271,4 @@ def test_a_home_that_is_due_a_probe_gets_it_though_others_hold_the_prefix(
     clock.tick(10.0)
     sent = [held.enter_context(router.acquire(prompt)) for _ in range(3)]
     assert [lease.endpoint.id == home for lease in sent] == [True, False, False]
+    assert sent[0].decision.reason is not Reason.PANIC
