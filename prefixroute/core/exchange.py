@@ -290,7 +290,7 @@ class Exchange(Generic[R]):
         if failed and not self._is_missing(status):
             digest = self._digest() if status == _SERVER_ERROR else None
             lease.failed(status=status, retry_after_s=outcome.retry_after_s, digest=digest)
-        elif status < _CLIENT_ERROR:
+        elif status < _CLIENT_ERROR and not self._prompt.stream:  # whose error may be to come
             self._core.note_served(self._digest)
 
     def _responded(

@@ -180,6 +180,13 @@ class TestARequestThatFailsEverywhere:
             self.ask(core, number, status(500), status(200))
         assert core.stats().failures == 4
 
+    def test_the_head_of_a_stream_says_little(self) -> None:
+        core = core_of(2, statuses=())
+        prompt = core.read({"model": "m", "prompt": "x", "stream": True})
+        for reply in (500, 200, 500):
+            ends(Driver(core, [status(reply)], {"digest": lambda: 7}, prompt).run())
+        assert core.stats().failures == 1
+
     @pytest.mark.parametrize("code", [400, 404, 422])
     def test_one_that_is_refused_elsewhere_may_be(self, code: int) -> None:
         core = core_of(2, statuses=())

@@ -246,15 +246,6 @@ def who_is_readmitted_still_drains(original: Any) -> object:
     return readmit
 
 
-@fault(LifeMachine, Health, "heard")
-def a_good_probe_takes_back_failures_of_requests(original: Any) -> object:
-    def heard(health: Health) -> bool:
-        health.failures = health.silences
-        return bool(original(health))
-
-    return heard
-
-
 @fault(LifeMachine, placer_module, "_warm_enough")
 def nobody_warms_up(original: Any) -> object:
     return lambda group, available, warming, now: available
