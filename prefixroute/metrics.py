@@ -1,4 +1,4 @@
-"""``PrometheusObserver``: a router's events as Prometheus metrics.
+"""``PrometheusObserver``: a router's events as Prometheus metrics; ``FleetMetrics``: its fleet.
 
 >>> from prefixroute import Router
 >>> from prefixroute.metrics import PrometheusObserver
@@ -10,10 +10,11 @@ leaves are dropped with it. Nothing holds a prompt or a key.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.events import (
@@ -36,7 +37,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["PrometheusObserver"]
+__all__ = ["FleetMetrics", "PrometheusObserver"]
 
 _M = TypeVar("_M", Counter, Gauge, Histogram)
 
@@ -223,3 +224,68 @@ class PrometheusObserver:
 def _remove(metric: Counter | Gauge | Histogram, *labels: str) -> None:
     with suppress(KeyError):  # there is no such series
         metric.remove(*labels)
+
+
+class _FleetStats(Protocol):
+    """What is read of :class:`prefixroute.signals.fleet.FleetStats`."""
+
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def peers(self) -> int: ...
+    @property
+    def age_s(self) -> float | None: ...
+    @property
+    def losses(self) -> int: ...
+
+
+class _Fleet(Protocol):
+    def stats(self) -> _FleetStats: ...
+
+
+class FleetMetrics:
+    """Shows how a ``RedisFleet`` fares, asked when the registry is read.
+
+    - ``prefixroute_fleet_connected``: 1 while the server answers
+    - ``prefixroute_fleet_peers``: other routers
+    - ``prefixroute_fleet_age_seconds``: since they were last heard of; infinite: never yet
+    - ``prefixroute_fleet_losses``: how often the server could not be used any more
+
+    Args:
+        fleet: The ``RedisFleet``.
+        registry: Where they are registered; ``None``: prometheus_client's own.
+        namespace: First part of the names.
+
+    Raises:
+        ConfigurationError: The registry has metrics of these names already.
+    """
+
+    def __init__(
+        self,
+        fleet: _Fleet,
+        registry: CollectorRegistry | None = None,
+        *,
+        namespace: str = "prefixroute",
+    ) -> None:
+        def gauge(name: str, text: str) -> Gauge:
+            where = registry if registry is not None else REGISTRY
+            return Gauge(f"fleet_{name}", text, namespace=namespace, registry=where)
+
+        def age_s() -> float:
+            age = fleet.stats().age_s
+            return math.inf if age is None else age
+
+        try:
+            connected = gauge("connected", "1 while the server answers.")
+            peers = gauge("peers", "Other routers.")
+            age = gauge("age_seconds", "Since the other routers were last heard of.")
+            losses = gauge("losses", "Times that the server could not be used any more.")
+        except ValueError as error:
+            raise ConfigurationError(
+                f"FleetMetrics(namespace={namespace!r}): {error}; give each fleet a registry or a "
+                "namespace of its own"
+            ) from None
+        connected.set_function(lambda: float(fleet.stats().connected))
+        peers.set_function(lambda: float(fleet.stats().peers))
+        age.set_function(age_s)
+        losses.set_function(lambda: float(fleet.stats().losses))

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prefixroute import ConfigurationError, Endpoint, Fixed
 from prefixroute.core.events import EndpointEjected, FirstToken, RequestDone
 from prefixroute.core.router import RouterCore
-from prefixroute.metrics import PrometheusObserver
+from prefixroute.metrics import FleetMetrics, PrometheusObserver
 from tests.core.support import FakeClock, blocks, make_router, urls
 
 A, B = urls(2)
@@ -209,3 +209,29 @@ def test_threads_are_counted_exactly(router: RouterCore, registry: CollectorRegi
         thread.join()
     assert sum(value(registry, "requests_total", name) or 0 for name in (A, B)) == 1600
     assert [value(registry, "in_flight", name) for name in (A, B)] == [0, 0]
+
+
+class Told:
+    """A fleet that says what it is told to."""
+
+    connected, peers, losses = True, 3, 1
+    age_s: float | None = None
+
+    def stats(self) -> Told:
+        return self
+
+
+def test_a_fleet_shows_how_it_fares(registry: CollectorRegistry) -> None:
+    fleet = Told()
+    FleetMetrics(fleet, registry)
+
+    def shown(name: str) -> float | None:
+        return registry.get_sample_value(f"prefixroute_fleet_{name}")
+
+    assert [shown(name) for name in ("connected", "peers", "losses")] == [1.0, 3.0, 1.0]
+    assert shown("age_seconds") == math.inf
+    fleet.age_s, fleet.connected = 2.5, False
+    assert (shown("age_seconds"), shown("connected")) == (2.5, 0.0)
+    with pytest.raises(ConfigurationError, match="of its own"):
+        FleetMetrics(fleet, registry)
+    FleetMetrics(fleet, registry, namespace="other")

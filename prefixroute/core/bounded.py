@@ -8,7 +8,7 @@ dict look-ups, where an exact LRU order would pay for every touch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 __all__ = ["BoundedDict"]
@@ -61,6 +61,11 @@ class BoundedDict(Generic[K, V]):
         old = self._old.pop(key, None)
         value = self._young.pop(key, None)
         return value if value is not None else old
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Return the entries, the newest first; none may be added meanwhile."""
+        yield from reversed(self._young.items())
+        yield from reversed(self._old.items())
 
     def _age(self) -> None:
         self._old, self._young = self._young, {}

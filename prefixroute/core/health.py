@@ -116,7 +116,7 @@ class Health:
 
     __slots__ = (
         "_ends", "_history", "_probes", "cooling_until", "draining", "ejected_until", "ejections",
-        "failures", "probing", "silences", "silent", "warm_from", "warm_until",
+        "failures", "hearsay", "probing", "silences", "silent", "warm_from", "warm_until",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -130,6 +130,7 @@ class Health:
         self.ejected_until: float | None = None  # inf: until readmitted
         self.cooling_until = -math.inf
         self.silent = False  # ejected for no answer at all, or silent to a probe since
+        self.hearsay = False  # other routers' failures ejected it, none of our own
         self.warm_from = self.warm_until = -math.inf
 
     def state(self, now: float) -> HealthState:
@@ -198,6 +199,7 @@ class Health:
     def _answered(self) -> None:
         self.ejected_until, self.probing, self.ejections = None, 0, 0
         self.failures = self.silences = 0
+        self.hearsay = False
         self._history = self._ends = 0
 
     def failed(
@@ -232,6 +234,7 @@ class Health:
             self.silent |= own
             return False
         self.ejections += 1
+        self.hearsay = False
         self.ejected_until, self.silent = now + policy.ejection_s(self.ejections, rng), silent
         self._history = self._ends = 0
         return True
@@ -259,7 +262,7 @@ class Health:
 
     def eject(self, until: float) -> None:
         """Take the endpoint out; ``inf``: until it is readmitted."""
-        self.ejected_until, self.probing = until, 0
+        self.ejected_until, self.probing, self.hearsay = until, 0, False
 
     def readmit(self) -> None:
         """Take the endpoint in again with a clean slate."""

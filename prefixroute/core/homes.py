@@ -164,8 +164,12 @@ class _Hot:
         self.members = set(head)
         if self._branch is not None and self._branch <= at:
             self._branch = self._traffic.branch(self.keys, at + 1)
-        nothing = not self._prompt.ends[at]
-        if self._branch is not None or (nothing and count >= _SURE_AFTER):
+        nothing, told = not self._prompt.ends[at], self._traffic.told(self.keys[at])
+        if (
+            self._branch is not None
+            or told >= _CREDITED_AFTER
+            or (nothing and count >= _SURE_AFTER)
+        ):
             for index in head:
                 self.sure[index] = at + 1
         elif count < _CREDITED_AFTER:

@@ -123,11 +123,9 @@ class Judge:
         self, state: EndpointState, now: float, *, probe: int, silent: bool, own: bool = False
     ) -> None:
         state.failures += 1
-        policy, members = self._policy, self.members
-        ejected = sum(other.health.ejected_until is not None for other in members)
-        may = policy.may_eject(ejected, len(members))
+        may = self._may_eject()
         if state.health.failed(
-            now, policy, self._random, probe=probe, silent=silent, own=own, may_eject=may
+            now, self._policy, self._random, probe=probe, silent=silent, own=own, may_eject=may
         ):
             self._ejected(state, now)
 
@@ -158,6 +156,25 @@ class Judge:
         """Take an endpoint out until it is readmitted."""
         state.health.eject(math.inf)
         self._ejected(state, now)
+
+    def suspect(self, state: EndpointState, now: float) -> bool:
+        """Eject an endpoint on others' word, for as long as own failures would at first.
+
+        Returns:
+            Whether that was done: it may be ejected already, or too many may be.
+        """
+        policy = self._policy
+        known = not state.member or state.health.ejected_until is not None
+        if known or not self._may_eject():
+            return False
+        state.health.eject(now + policy.ejection_s(1, self._random))
+        state.health.hearsay = state.health.silent = True
+        self._ejected(state, now)
+        return True
+
+    def _may_eject(self) -> bool:
+        ejected = sum(other.health.ejected_until is not None for other in self.members)
+        return self._policy.may_eject(ejected, len(self.members))
 
     def _ejected(self, state: EndpointState, now: float) -> None:
         if not state.member:

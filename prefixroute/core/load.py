@@ -11,6 +11,7 @@ from prefixroute.core.checks import check_number
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.health import Health
+from prefixroute.core.others import Others
 from prefixroute.core.prompt import Prompt
 
 __all__ = ["EndpointState", "EngineLoad", "Loan", "capacity"]
@@ -79,9 +80,9 @@ class EndpointState:
         "answered_at", "backlog", "backlog_at", "bit", "cached_tokens", "crowd", "crowd_weight",
         "endpoint", "expected_tokens", "failures", "felt", "felt_squares", "felt_sum",
         "foreign_requests", "foreign_s", "health", "in_flight", "interval_s", "member", "open",
-        "prompt_tokens", "queued", "rate", "reported", "reported_at", "reports", "requests", "salt",
-        "sent", "silent", "spills", "unreported", "unreported_cached", "wait_at", "wait_factor",
-        "wait_s", "work",
+        "others", "outside_requests", "outside_s", "prompt_tokens", "queued", "rate", "reported",
+        "reported_at", "reports", "requests", "salt", "sent", "silent", "spills", "unreported",
+        "unreported_cached", "wait_at", "wait_factor", "wait_s", "work",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -106,6 +107,9 @@ class EndpointState:
         self.reported: EngineLoad | None = None
         self.reported_at, self.interval_s = -math.inf, 0.0
         self.foreign_s, self.foreign_requests = 0.0, 0  # of others, when the report came
+        self.others: Others | None = None  # what other routers say that they have there
+        # What engines reported beyond that: means of requests and of their queue.
+        self.outside_requests = self.outside_s = 0.0
         self.crowd = self.crowd_weight = 0.0  # decayed mean of reported requests; see Crowding
         self.salt = digest64(utf8(endpoint.id))
         self.requests = self.failures = self.spills = 0

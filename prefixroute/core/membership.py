@@ -109,6 +109,12 @@ class Members:
             found = self._groups[names] = self._make(names)
         return found
 
+    @property
+    def labels(self) -> frozenset[tuple[int, str]]:
+        """The names of all groups."""
+        serving = set(self._serving)
+        return frozenset(group.label for model in serving for group in self.groups(model))
+
     def _serve(self, model: str) -> frozenset[str]:
         """Return the ids of those that may serve a model ("": one that nobody lists)."""
         weighty = [endpoint for endpoint in self.endpoints if endpoint.weight > 0]

@@ -25,7 +25,7 @@ from prefixroute.core.membership import Group
 from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy
 from prefixroute.core.prefix_map import PrefixMap
 from prefixroute.core.prompt import Cut, Prompt
-from prefixroute.core.traffic import Traffic, share
+from prefixroute.core.traffic import Hot, Traffic, share
 
 __all__ = ["Nested", "NestedPolicy"]
 
@@ -211,7 +211,7 @@ class NestedPolicy(StatelessPolicy):
         own = queues.own_s(state, now)
         weighed.load = own + queues.foreign_s(state, now)
         price = _PRICE - (_PRICE - _PRICE_KNOWN) * self._share_known
-        if not queues.fresh(state, now):
+        if not queues.told(state, now):
             price += _PRICE_BLIND * queues.wait_over_service(state)
         delay = queues.pressure(state) * seconds * (own + 0.5 * seconds)
         weighed.cost = weighed.load + seconds + delay + price * (seconds - least)
@@ -267,6 +267,16 @@ class NestedPolicy(StatelessPolicy):
     def unsent(self, loan: Loan) -> None:
         """Forget that the endpoint holds what it did not before."""
         self._map.discard(loan.prompt.chain[loan.blocks :], loan.state.bit)
+
+    def hot(self, now: float) -> Hot:
+        """Return own counts of the prefixes that may be hot."""
+        self._traffic.advance(now)
+        return self._traffic.hot()
+
+    def heard(self, hot: Hot, now: float) -> None:
+        """Judge from now on what is hot by what other routers have seen too."""
+        self._traffic.advance(now)
+        self._traffic.set_others(hot)
 
     def joined(self, state: EndpointState) -> None:
         """Give the endpoint a bit in the map."""

@@ -16,6 +16,7 @@ from prefixroute.core.load import EndpointState, Loan, capacity
 from prefixroute.core.membership import Group
 from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.queues import Queues
+from prefixroute.core.traffic import Hot
 
 if TYPE_CHECKING:
     from random import Random
@@ -106,6 +107,14 @@ class Policy(Protocol):
         """Note that this is a new process: what is random must not be as in its siblings."""
         ...
 
+    def hot(self, now: float) -> Hot:
+        """Return what was counted of prefixes that may be hot, for other routers."""
+        ...
+
+    def heard(self, hot: Hot, now: float) -> None:
+        """Take what other routers have counted, in place of what they had before."""
+        ...
+
 
 class Placement(Protocol):
     """A placement's configuration."""
@@ -171,8 +180,7 @@ class Bound:
 
 def outstanding(state: EndpointState, queues: Queues, now: float) -> float:
     """Return requests per weight at an endpoint: own ones, and others' as last reported."""
-    foreign = state.foreign_requests if queues.fresh(state, now) else 0
-    return (state.in_flight + foreign) / state.endpoint.weight
+    return (state.in_flight + queues.foreign_requests(state, now)) / state.endpoint.weight
 
 
 def least_loaded(ask: Ask, rotation: int) -> int:
@@ -230,3 +238,10 @@ class StatelessPolicy:
     def forked(self) -> None:
         """Let ties start elsewhere than in the other children."""
         self._rotation = self._random.getrandbits(16)
+
+    def hot(self, now: float) -> Hot:  # noqa: ARG002
+        """Return nothing: prefixes are not counted."""
+        return Hot()
+
+    def heard(self, hot: Hot, now: float) -> None:
+        """Take nothing."""

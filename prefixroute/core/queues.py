@@ -44,6 +44,9 @@ _RESCALE_AFTER: Final = 256.0
 _STALE_INTERVALS: Final = 3.0
 """A report is believed for this many of its intervals."""
 
+_OUTSIDE_STEP: Final = 0.1
+"""Of a report, in the mean of what others than the routers of a fleet have: ten of them or so."""
+
 _RELAX: Final = 4.0
 """A wait just seen relaxes to the mean with this many mean waits as its time constant. A queue
 forgets slowly: the waits of an M/M/1 queue are correlated over (1 + rho) / (1 - rho)^2 services,
@@ -99,6 +102,18 @@ class Queues:
         """Return whether the endpoint's last report may still be believed."""
         return now - state.reported_at <= _STALE_INTERVALS * state.interval_s
 
+    def told(self, state: EndpointState, now: float) -> bool:
+        """Return whether others' requests are known, from the engine or from other routers."""
+        others = state.others
+        return (others is not None and others.fresh(now)) or self.fresh(state, now)
+
+    def foreign_requests(self, state: EndpointState, now: float) -> int:
+        """Return how many of others' requests are there as far as anybody has told, else 0."""
+        others, reported = state.others, self.fresh(state, now)
+        if others is not None and others.fresh(now):
+            return others.requests + max(0, round(state.outside_requests)) * reported
+        return state.foreign_requests if reported else 0
+
     def own_s(self, state: EndpointState, now: float) -> float:
         """Return the time until own unanswered prefill is over, seconds."""
         rate, backlog = self.rate, state.backlog
@@ -117,7 +132,15 @@ class Queues:
         return max(0.0, own - (past if past <= whole else max(0.0, 2.0 * whole - past)))
 
     def foreign_s(self, state: EndpointState, now: float) -> float:
-        """Return how long others' requests would keep one waiting, seconds."""
+        """Return how long others' requests would keep one waiting, seconds.
+
+        What other routers say counts before what the engine reports, which is older; of its report
+        what is usually there beyond their requests and own ones counts then.
+        """
+        others = state.others
+        if others is not None and others.fresh(now):
+            outside_s = state.outside_s if self.fresh(state, now) else 0.0
+            return others.tokens_left(self.rate, now) / self.rate + max(0.0, outside_s)
         if self.fresh(state, now):
             return max(0.0, state.foreign_s - max(0.0, now - state.reported_at))
         waits = self.waits
@@ -270,7 +293,15 @@ class Queues:
         else:
             state.interval_s += 0.3 * (min(60.0, max(0.05, since)) - state.interval_s)
         unanswered = len(state.open) + sum(now < loan.due_at for loan in state.silent.values())
-        waiting = max(0, load.waiting - unanswered)
-        state.foreign_s = waiting * self.mean_uncached / self.rate
-        state.foreign_requests = max(0, load.running + load.waiting - state.in_flight)
+        waiting = load.waiting - unanswered
+        foreign_s = waiting * self.mean_uncached / self.rate
+        requests = load.running + load.waiting - state.in_flight
+        state.foreign_s, state.foreign_requests = max(0.0, foreign_s), max(0, requests)
         state.reported, state.reported_at = load, now
+        others = state.others
+        if others is not None and others.fresh(now):
+            # The two were counted at different times: only the mean of their difference tells.
+            outside_s = foreign_s - others.tokens_left(self.rate, now) / self.rate
+            state.outside_s += _OUTSIDE_STEP * (outside_s - state.outside_s)
+            more = requests - others.requests - state.outside_requests
+            state.outside_requests += _OUTSIDE_STEP * more

@@ -30,7 +30,7 @@ from prefixroute.core.placement import Placement
 from prefixroute.core.placer import Placed
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.request import Body, Headers, read_prompt
-from prefixroute.core.roster import Roster
+from prefixroute.core.sharing import Sharing
 from prefixroute.core.tokens import Tokenizer, TokenReader
 from prefixroute.core.waiters import Waiter
 from prefixroute.errors import Saturated
@@ -40,7 +40,7 @@ __all__ = ["RouterCore"]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class RouterCore(Roster):
+class RouterCore(Sharing):
     """Places requests on endpoints and keeps count of them; thread-safe; never does I/O.
 
     Args:
@@ -116,6 +116,13 @@ class RouterCore(Roster):
         if self._tokens is None:
             return super().fingerprint
         return f"{digest64(utf8(f'{super().fingerprint} {self._tokens.name}')):016x}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What :attr:`fingerprint` is made of, in words; nothing secret."""
+        if self._tokens is None:
+            return super().settings
+        return {**super().settings, "tokenizer": self._tokens.name}
 
     # -- placing ---------------------------------------------------------------
 

@@ -8,12 +8,14 @@ now is the decayed one, so nothing has to be touched while time passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from prefixroute.core.bounded import BoundedDict
 
-__all__ = ["Traffic", "share"]
+__all__ = ["Hot", "Traffic", "share"]
 
 _RESCALE_AT: Final = 2.0**512
 
@@ -22,6 +24,28 @@ _ROUNDING: Final = 1.0 + 1e-9
 
 _GROUPS: Final = 4096
 """Groups whose totals are remembered: models and tiers come and go with the endpoints."""
+
+
+_LOOKED_AT: Final = 2048
+"""Prefixes among which the hottest are looked for, so that this never takes long."""
+
+_REPEATED: Final = 1.5
+"""Decayed requests: a prefix seen once is not worth telling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hot:
+    """What a router has counted of the prefixes that are hot; names of groups and numbers alone.
+
+    Args:
+        half_life_s: After this time a request counts for half, seconds.
+        totals: Decayed requests of each group.
+        prefixes: ``(prefix, decayed requests with it, endpoints it was given)``.
+    """
+
+    half_life_s: float = 0.0
+    totals: Mapping[Hashable, float] = field(default_factory=dict)
+    prefixes: Sequence[tuple[int, float, int]] = ()
 
 
 def share(count: float, total: float) -> float:
@@ -50,7 +74,8 @@ class Traffic:
     """
 
     __slots__ = (
-        "_counts", "_ends", "_half_life_s", "_now", "_spreads", "_start", "_totals", "_weight",
+        "_counts", "_ends", "_half_life_s", "_now", "_others", "_others_spreads", "_others_totals",
+        "_spreads", "_start", "_totals", "_weight",
     )  # fmt: skip
 
     def __init__(self, *, half_life_s: float, max_prefixes: int) -> None:
@@ -59,6 +84,9 @@ class Traffic:
         self._ends: BoundedDict[int, float] = BoundedDict(max(2, max_prefixes // 8))
         self._spreads: BoundedDict[int, int] = BoundedDict(max(2, max_prefixes // 8))
         self._totals: BoundedDict[Hashable, float] = BoundedDict(_GROUPS)
+        self._others: dict[int, float] = {}  # of other routers, where they tell
+        self._others_spreads: dict[int, int] = {}
+        self._others_totals: dict[Hashable, float] = {}
         self._start: float | None = None
         self._now = -math.inf
         self._weight = 1.0
@@ -83,11 +111,19 @@ class Traffic:
         self._counts.transform(lambda count: count / weight)
         self._ends.transform(lambda count: count / weight)
         self._totals.transform(lambda total: total / weight)
+        self._others = {prefix: count / weight for prefix, count in self._others.items()}
+        self._others_totals = {group: n / weight for group, n in self._others_totals.items()}
 
     def count(self, prefix: int) -> float:
         """Return the decayed count of requests with this prefix."""
-        stored = self._counts.peek(prefix)
-        return stored / self._weight if stored is not None else 0.0
+        stored = self._counts.peek(prefix) or 0.0
+        if self._others:
+            stored += self._others.get(prefix, 0.0)
+        return stored / self._weight
+
+    def told(self, prefix: int) -> float:
+        """Return the decayed count of those of other routers, as far as they tell."""
+        return self._others.get(prefix, 0.0) / self._weight
 
     def branch(self, chain: Sequence[int], blocks: int) -> int | None:
         """Return after how many blocks a request left this chain; ``None``: none did.
@@ -111,7 +147,8 @@ class Traffic:
 
     def total(self, group: Hashable) -> float:
         """Return the decayed count of all requests of a group (those with one eligible set)."""
-        return (self._totals.peek(group) or 0.0) / self._weight
+        own, others = self._totals.peek(group) or 0.0, self._others_totals.get(group, 0.0)
+        return (own + others) / self._weight
 
     def record(self, chain: Sequence[int], group: Hashable, blocks: int | None = None) -> None:
         """Count one request of ``group`` with these prefixes, at the time last advanced to.
@@ -136,11 +173,41 @@ class Traffic:
 
     def spread(self, prefix: int) -> int:
         """Return how many endpoints the prefix was last given (1: it was not hot)."""
-        return self._spreads.peek(prefix) or 1
+        return self._spreads.peek(prefix) or self._others_spreads.get(prefix, 1)
 
     def set_spread(self, prefix: int, spread: int) -> None:
         """Remember how many endpoints the prefix was given."""
         if spread > 1:
             self._spreads.put(prefix, spread)
-        elif self._spreads.peek(prefix) is not None:
-            self._spreads.pop(prefix)
+        else:
+            if self._spreads.peek(prefix) is not None:
+                self._spreads.pop(prefix)
+            self._others_spreads.pop(prefix, None)
+
+    def hot(self) -> Hot:
+        """Return own counts of prefixes that may be hot: given several endpoints, or seen twice.
+
+        Looks at the newest few thousand alone, and does not sort them, so as to be quick.
+        """
+        weight, peek = self._weight, self._counts.peek
+        spreads = dict(islice(self._spreads.items(), _LOOKED_AT))
+        least = _REPEATED * weight
+        newest = islice(self._counts.items(), _LOOKED_AT)
+        found = {prefix: stored for prefix, stored in newest if stored >= least}
+        for prefix in spreads:
+            found[prefix] = peek(prefix) or 0.0
+        return Hot(
+            half_life_s=self._half_life_s,
+            totals={group: total / weight for group, total in self._totals.items()},
+            prefixes=[(p, stored / weight, spreads.get(p, 1)) for p, stored in found.items()],
+        )
+
+    def set_others(self, hot: Hot) -> None:
+        """Count what other routers have seen beside what this one has, in place of the last time.
+
+        It decays like own counts, from the time last advanced to.
+        """
+        weight = self._weight
+        self._others = {prefix: count * weight for prefix, count, _ in hot.prefixes}
+        self._others_spreads = {prefix: spread for prefix, _, spread in hot.prefixes if spread > 1}
+        self._others_totals = {group: total * weight for group, total in hot.totals.items()}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prefixroute.signals.discovery import Discovery
     from prefixroute.signals.engines import EngineMetrics
     from prefixroute.signals.metrics import read_load
+    from prefixroute.signals.redis import RedisFleet
     from prefixroute.signals.sources import (
         DnsSource,
         FileSource,
@@ -36,6 +37,7 @@ __all__ = [
     "KubernetesSource",
     "Listing",
     "Reader",
+    "RedisFleet",
     "Source",
     "read_load",
 ]
@@ -43,6 +45,7 @@ __all__ = [
 _HOMES: Final = {
     "Discovery": "discovery",
     "EngineMetrics": "engines",
+    "RedisFleet": "redis",
     "read_load": "metrics",
 }
 """The modules of the names that are not a source's."""

@@ -15,8 +15,9 @@ import anyio
 import anyio.to_thread
 
 from prefixroute.core.checks import check_int, check_number, refusal
-from prefixroute.core.endpoint import Endpoint, normalise_url, shown_url
+from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.logs import log
+from prefixroute.core.urls import normalise_url, shown_url
 from prefixroute.signals.applying import Applier
 from prefixroute.signals.last_good import LastGood
 from prefixroute.signals.reconcile import Led, Reconciler

@@ -9,7 +9,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prefixroute.core.checks import check_number, refusal
-from prefixroute.core.endpoint import Endpoint, normalise_url
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.urls import normalise_url
 from prefixroute.errors import ConfigurationError, SourceUnavailable
 from prefixroute.signals.sources.listing import (
     EndpointSettings,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from prefixroute.core.checks import refusal
-from prefixroute.core.endpoint import Endpoint, normalise_url
+from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.urls import normalise_url
 from prefixroute.errors import SourceUnavailable
 from prefixroute.signals.sources.kube_api import Gone, SliceApi, lines_of, shown
 from prefixroute.signals.sources.listing import (
