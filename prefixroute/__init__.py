@@ -9,6 +9,7 @@ Importing this loads no HTTP library and no optional dependency.
 
 from __future__ import annotations
 
+from prefixroute.core.certainty import Gain
 from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Event, Observer
@@ -16,12 +17,14 @@ from prefixroute.core.explain import Explanation
 from prefixroute.core.failover import Failover
 from prefixroute.core.fixed import Fixed, LeastLoaded, RoundRobin
 from prefixroute.core.fixed import Random_ as Random
+from prefixroute.core.groups import GroupStats, HoldoutStats
 from prefixroute.core.health import HealthPolicy, HealthState
 from prefixroute.core.lease import Lease
 from prefixroute.core.load import EngineLoad
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import KeySource, Prompt
+from prefixroute.core.shadow_stats import ShadowStats
 from prefixroute.core.stats import EndpointStats, Stats
 from prefixroute.core.tokens import Tokenizer
 from prefixroute.errors import (
@@ -49,8 +52,11 @@ __all__ = [
     "Explanation",
     "Failover",
     "Fixed",
+    "Gain",
+    "GroupStats",
     "HealthPolicy",
     "HealthState",
+    "HoldoutStats",
     "KeySource",
     "KeyUnavailable",
     "Lease",
@@ -66,6 +72,7 @@ __all__ = [
     "Router",
     "RouterClosedError",
     "Saturated",
+    "ShadowStats",
     "SourceUnavailable",
     "Stats",
     "Tokenizer",

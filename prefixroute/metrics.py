@@ -20,12 +20,15 @@ from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.events import (
     EndpointCooling,
     EndpointEjected,
+    EndpointPrimed,
     EndpointReadmitted,
     Event,
     FirstToken,
+    GroupReply,
     MembershipChanged,
     RequestDone,
     RequestSent,
+    ShadowPlaced,
 )
 from prefixroute.errors import ConfigurationError
 
@@ -56,7 +59,8 @@ class PrometheusObserver:
       first of a call
     - ``prefixroute_spills_total`` (also ``reason``): requests that did not go to their home
     - ``prefixroute_failures_total``, ``prefixroute_ejections_total``,
-      ``prefixroute_readmissions_total``, ``prefixroute_cooldowns_total``
+      ``prefixroute_readmissions_total``, ``prefixroute_cooldowns_total``,
+      ``prefixroute_primed_total``: prefixes
     - ``prefixroute_ejected``: 1 while it is; ``prefixroute_in_flight``
     - ``prefixroute_prompt_tokens_total``, ``prefixroute_cached_tokens_total``,
       ``prefixroute_expected_cached_tokens_total``: of replies that report their cached tokens
@@ -64,6 +68,13 @@ class PrometheusObserver:
       rates of the two counters
     - ``prefixroute_ttft_seconds``, ``prefixroute_request_seconds``: of streamed replies, of all
     - ``prefixroute_decision_seconds`` (no label): reading the request and choosing
+    - with ``Router(holdout=)``, each with the label ``group``, ``routed`` or ``held_out``:
+      ``prefixroute_group_replies_total``, ``prefixroute_group_prompt_tokens_total``,
+      ``prefixroute_group_cached_tokens_total``, ``prefixroute_group_ttft_seconds``
+    - with ``Router(shadow=)``: ``prefixroute_shadow_requests_total``,
+      ``prefixroute_shadow_moved_total``, ``prefixroute_shadow_tokens_total``, and
+      ``prefixroute_shadow_expected_cached_tokens_total`` with the label ``placement``, ``given`` or
+      ``shadow``
 
     Args:
         registry: Where they are registered; ``None``: prometheus_client's own.
@@ -107,6 +118,7 @@ class PrometheusObserver:
         self._ejections = counter("ejections", "Times that it was ejected.")
         self._readmissions = counter("readmissions", "Times that it was taken in again.")
         self._cooldowns = counter("cooldowns", "Times that it asked to be left alone.")
+        self._primed = counter("primed", "Prefixes that it was sent when it joined.")
         self._prompt = counter("prompt_tokens", "Prompt tokens of replies with a cache report.")
         self._cached = counter("cached_tokens", "Of these, reported as cached.")
         self._expected = counter("expected_cached_tokens", "Of these, expected to be cached.")
@@ -122,6 +134,7 @@ class PrometheusObserver:
             registry=self._registry,
             buckets=_DECISION_S,
         )
+        self._trials: _Trials | None = None
 
     def _counter(self, name: str, text: str) -> Counter:
         return self._kept(Counter(name, text, ("endpoint",), **self._common()))
@@ -152,11 +165,17 @@ class PrometheusObserver:
                     self._leaving.difference_update(joined)
                     for name in left:
                         self._drop(name)
+                case GroupReply() | ShadowPlaced():
+                    if self._trials is None:
+                        self._trials = _Trials(self._common())
+                    self._trials.told(event)
                 case _ if event.endpoint_id not in self._leaving:
                     self._told(event, event.endpoint_id)
 
     def _told(
-        self, event: FirstToken | EndpointEjected | EndpointReadmitted | EndpointCooling, name: str
+        self,
+        event: FirstToken | EndpointEjected | EndpointReadmitted | EndpointCooling | EndpointPrimed,
+        name: str,
     ) -> None:
         match event:
             case FirstToken(ttft_s=ttft_s):
@@ -169,6 +188,8 @@ class PrometheusObserver:
                 self._ejected.labels(name).set(0)
             case EndpointCooling():
                 self._cooldowns.labels(name).inc()
+            case EndpointPrimed(prefixes=prefixes):
+                self._primed.labels(name).inc(prefixes)
 
     def _sent(self, event: RequestSent, decision: Decision) -> None:
         name = decision.endpoint.id
@@ -219,6 +240,52 @@ class PrometheusObserver:
             _remove(metric, name)
         for reason in Reason:
             _remove(self._spills, name, reason.value)
+
+
+class _Trials:
+    """The series of a holdout and of a shadow; there are none before one of these has told."""
+
+    def __init__(self, common: dict[str, Any]) -> None:
+        def by_group(name: str, text: str) -> Counter:
+            return Counter(f"group_{name}", text, ("group",), **common)
+
+        self._replies = by_group("replies", "Leases of a holdout's group that ended.")
+        self._prompt = by_group("prompt_tokens", "Prompt tokens of replies with a cache report.")
+        self._cached = by_group("cached_tokens", "Of these, reported as cached.")
+        self._ttft = Histogram(
+            "group_ttft_seconds",
+            "Time to first token, streams.",
+            ("group",),
+            buckets=_TTFT_S,
+            **common,
+        )
+        self._placed = Counter("shadow_requests", "Requests that the shadow placed.", **common)
+        self._moved = Counter("shadow_moved", "Of these, to another endpoint.", **common)
+        self._tokens = Counter("shadow_tokens", "Their size.", **common)
+        self._expected = Counter(
+            "shadow_expected_cached_tokens",
+            "Of these, expected to be cached where they go, and would have gone.",
+            ("placement",),
+            **common,
+        )
+
+    def told(self, event: GroupReply | ShadowPlaced) -> None:
+        """Count an event."""
+        match event:
+            case GroupReply(held_out=held_out, cached_tokens=cached, ttft_s=ttft_s):
+                group = "held_out" if held_out else "routed"
+                self._replies.labels(group).inc()
+                if cached is not None and not event.failed:
+                    self._prompt.labels(group).inc(max(cached, event.prompt_tokens or 0))
+                    self._cached.labels(group).inc(cached)
+                if ttft_s is not None and not event.failed:
+                    self._ttft.labels(group).observe(ttft_s)
+            case ShadowPlaced():
+                self._placed.inc()
+                self._moved.inc(event.moved)
+                self._tokens.inc(event.tokens)
+                self._expected.labels("given").inc(event.given_cached_tokens)
+                self._expected.labels("shadow").inc(event.shadow_cached_tokens)
 
 
 def _remove(metric: Counter | Gauge | Histogram, *labels: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar, overload
 
+from prefixroute.core.bodies import Bodies
+from prefixroute.core.checks import check_int
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Observer
 from prefixroute.core.failover import Failover
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from prefixroute.transports.pools import Pools
+    from prefixroute.transports.priming import Primer
     from prefixroute.transports.probing import Prober
     from prefixroute.transports.transport import AsyncRoutedTransport, RoutedTransport
 
@@ -47,10 +50,24 @@ class Router(RouterCore):
         inject_usage: Streamed chats and completions that say nothing of
             ``stream_options.include_usage`` ask for it, so that engines report their cached tokens;
             the chunk that this adds is hidden from the caller. Else no body is ever altered.
+        ask_load: Every request asks its engine for its load (``endpoint-load-metrics-format``, a
+            header of ORCA that vLLM answers on replies that are not streamed), and what the reply
+            says is heeded and taken out of it. Off, no header is added to a request.
         peers: Routers in front of these endpoints, this one included, if that is known: 1 means
             that nobody else's requests have to be guessed.
         seed: Of the ring; all processes must have the same. If given, also of ties and jitter,
             which else start at random.
+        holdout: Share of the conversations, above 0 and below 1, that is placed by a baseline:
+            ``stats().holdout`` tells what both groups came to, side by side. The same
+            conversations in every process. ``None``: none.
+        holdout_placement: The baseline; default: :class:`RoundRobin`, which is what a Kubernetes
+            service or a name with several addresses would do.
+        shadow: A placement that decides for every request and influences none:
+            ``stats().shadow`` tells what it would have done. A decision takes about twice as long.
+        remember_bodies: Bytes of request bodies that may be remembered, in memory alone: an
+            endpoint that joins is sent the hottest prefixes that it will own, one token each,
+            before it takes its share. 0: none. Needs endpoints with keys of their own, if they ask
+            for keys.
         observers: Told of events, outside the lock.
         clock: Returns monotonic seconds.
         wall_clock: Returns seconds since the epoch.
@@ -80,8 +97,13 @@ class Router(RouterCore):
         health: HealthPolicy | None = None,
         tokenizer: Tokenizer | None = None,
         inject_usage: bool = False,
+        ask_load: bool = False,
         peers: int | None = None,
         seed: int | None = None,
+        holdout: float | None = None,
+        holdout_placement: Placement | None = None,
+        shadow: Placement | None = None,
+        remember_bodies: int = 0,
         observers: Iterable[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -94,13 +116,20 @@ class Router(RouterCore):
             tokenizer=tokenizer,
             peers=peers,
             seed=seed,
+            holdout=holdout,
+            holdout_placement=holdout_placement,
+            shadow=shadow,
             observers=observers,
             clock=clock,
             wall_clock=wall_clock,
         )
-        self.inject_usage = inject_usage
+        self.inject_usage, self.ask_load = inject_usage, ask_load
         self._pools: Pools | None = None
         self._prober: Prober | None = None
+        self._primer: Primer | None = None
+        check_int("Router", "remember_bodies", remember_bodies, 0)
+        if remember_bodies:
+            self._bodies = Bodies(remember_bodies)
 
     # -- clients ---------------------------------------------------------------
 
@@ -209,6 +238,7 @@ class Router(RouterCore):
 
         Raises:
             UnknownEndpointError: There is none of this id or URL.
+            RouterClosedError: The router is closed.
             httpx.TransportError: It does not answer, or without end.
         """
         from prefixroute.transports.asking import ask  # noqa: PLC0415 - loads httpx
@@ -241,6 +271,16 @@ class Router(RouterCore):
         from prefixroute.transports.probing import Prober  # noqa: PLC0415 - loads httpx
 
         return Prober(self, pools, every_s=self.health.probe_every_s, path=self.health.probe_path)
+
+    def _can_prime(self) -> bool:
+        return self._pools is not None and not self._pools.closed
+
+    def _prime(self, endpoints: Sequence[Endpoint]) -> None:
+        from prefixroute.transports.priming import Primer  # noqa: PLC0415 - loads httpx
+
+        if self._primer is None:
+            self._primer = Primer(self, self._shared_pools())
+        self._primer.start(endpoints)
 
     def count_call(self) -> None:
         """Note a call, which adds to the budget of further tries; the first one starts probes."""
@@ -289,6 +329,9 @@ class Router(RouterCore):
         pools.closed = True
         if self._prober is not None:
             self._prober.stop()
+        if self._primer is not None:
+            self._primer.stop()
+        self.forget_bodies()
         pools.close()
 
     async def aclose(self) -> None:

@@ -8,11 +8,11 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from prefixroute import ConfigurationError, Endpoint, Fixed
+from prefixroute import ConfigurationError, Endpoint, Fixed, RoundRobin
 from prefixroute.core.events import EndpointEjected, FirstToken, RequestDone
 from prefixroute.core.router import RouterCore
 from prefixroute.metrics import FleetMetrics, PrometheusObserver
-from tests.core.support import FakeClock, blocks, make_router, urls
+from tests.core.support import FakeClock, blocks, chat, make_router, text, urls
 
 A, B = urls(2)
 
@@ -235,3 +235,43 @@ def test_a_fleet_shows_how_it_fares(registry: CollectorRegistry) -> None:
     with pytest.raises(ConfigurationError, match="of its own"):
         FleetMetrics(fleet, registry)
     FleetMetrics(fleet, registry, namespace="other")
+
+
+def labelled(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(f"prefixroute_{name}", labels)
+
+
+def test_a_holdout_and_a_shadow_have_series(registry: CollectorRegistry) -> None:
+    clock = FakeClock()
+    router = RouterCore(
+        urls(4),
+        holdout=0.5,
+        shadow=RoundRobin(),
+        seed=0,
+        clock=clock,
+        wall_clock=clock,
+        observers=[PrometheusObserver(registry)],
+    )
+    for number in range(40):
+        with router.acquire(chat(text(number, 300), stream=True)) as lease:
+            clock.tick(0.2)
+            lease.first_token()
+            lease.usage(prompt_tokens=100, cached_tokens=number)
+    stats = router.stats()
+    holdout, shadow = stats.holdout, stats.shadow
+    assert holdout is not None
+    assert shadow is not None
+    for group, counted in (("routed", holdout.routed), ("held_out", holdout.held_out)):
+        assert labelled(registry, "group_replies_total", group=group) == counted.requests > 0
+        prompt = labelled(registry, "group_prompt_tokens_total", group=group)
+        assert prompt == counted.prompt_tokens
+        cached = labelled(registry, "group_cached_tokens_total", group=group)
+        assert cached == counted.cached_tokens
+        times = labelled(registry, "group_ttft_seconds_count", group=group)
+        assert times == counted.ttft_count
+    assert labelled(registry, "shadow_requests_total") == 40
+    assert labelled(registry, "shadow_moved_total") == shadow.moved
+    assert labelled(registry, "shadow_tokens_total") == pytest.approx(shadow.tokens)
+    for placement in ("given", "shadow"):
+        found = labelled(registry, "shadow_expected_cached_tokens_total", placement=placement)
+        assert found == pytest.approx(getattr(shadow, f"{placement}_cached_tokens"))

@@ -10,13 +10,16 @@ from prefixroute.core.decision import Decision
 __all__ = [
     "EndpointCooling",
     "EndpointEjected",
+    "EndpointPrimed",
     "EndpointReadmitted",
     "Event",
     "FirstToken",
+    "GroupReply",
     "MembershipChanged",
     "Observer",
     "RequestDone",
     "RequestSent",
+    "ShadowPlaced",
 ]
 
 
@@ -96,12 +99,63 @@ class EndpointCooling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPrimed:
+    """An endpoint that joined has been sent the hottest prefixes that it will own.
+
+    Args:
+        endpoint_id: Which one.
+        prefixes: How many it has computed.
+        took_s: How long that took, seconds.
+    """
+
+    endpoint_id: str
+    prefixes: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipChanged:
     """Endpoints joined or left, or stay with other settings (a weight, a key)."""
 
     joined: tuple[str, ...]
     left: tuple[str, ...]
     changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReply:
+    """A lease of one of the two groups of a holdout ended.
+
+    Args:
+        held_out: It was of the group that the baseline places.
+        failed: The endpoint failed the request.
+        prompt_tokens: As the reply reported; ``None``: it did not.
+        cached_tokens: As the reply reported; ``None``: it did not.
+        ttft_s: Time to the first token of a streamed reply, seconds; ``None``: there was none.
+    """
+
+    held_out: bool
+    failed: bool
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    ttft_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowPlaced:
+    """A shadow placement has decided for a request that is being sent.
+
+    Args:
+        moved: It would have sent it to another endpoint.
+        tokens: Size of the request.
+        given_cached_tokens: Of these, expected to be cached where it goes.
+        shadow_cached_tokens: Of these, expected to be cached where the shadow would send it.
+    """
+
+    moved: bool
+    tokens: float
+    given_cached_tokens: float
+    shadow_cached_tokens: float
 
 
 Event: TypeAlias = (
@@ -111,7 +165,10 @@ Event: TypeAlias = (
     | EndpointEjected
     | EndpointReadmitted
     | EndpointCooling
+    | EndpointPrimed
     | MembershipChanged
+    | GroupReply
+    | ShadowPlaced
 )
 
 

@@ -71,6 +71,10 @@ class Lender(Protocol):
         """Serve :meth:`Lease.answered`."""
         ...
 
+    def heard_load(self, loan: Loan, header: str | None) -> None:
+        """Serve :meth:`Lease.heard_load`."""
+        ...
+
     def release(self, loan: Loan, *, neutral: bool = False) -> None:
         """Serve :meth:`Lease.release` and :meth:`Lease.abandon`."""
         ...
@@ -137,6 +141,15 @@ class Lease:
     def answered(self, response_id: str) -> None:
         """Remember who gave this response, for requests whose ``previous_response_id`` it is."""
         self._core.pin(self._loan, response_id)
+
+    def heard_load(self, header: str | None) -> None:
+        """Note what the reply's header ``endpoint-load-metrics`` says of the engine's load.
+
+        Args:
+            header: Its value, in ORCA's TEXT or JSON format; what cannot be read is ignored, and so
+                is ``None``.
+        """
+        self._core.heard_load(self._loan, header)
 
     def abandon(self) -> None:
         """Release, saying nothing about the endpoint: the caller left before it answered."""

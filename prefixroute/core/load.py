@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prefixroute.core.checks import check_number
 from prefixroute.core.endpoint import Endpoint
@@ -13,6 +13,9 @@ from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.health import Health
 from prefixroute.core.others import Others
 from prefixroute.core.prompt import Prompt
+
+if TYPE_CHECKING:
+    from prefixroute.core.trials import Trial
 
 __all__ = ["EndpointState", "EngineLoad", "Loan", "capacity"]
 
@@ -80,9 +83,9 @@ class EndpointState:
         "answered_at", "backlog", "backlog_at", "bit", "cached_tokens", "crowd", "crowd_weight",
         "endpoint", "expected_tokens", "failures", "felt", "felt_squares", "felt_sum",
         "foreign_requests", "foreign_s", "health", "in_flight", "interval_s", "member", "open",
-        "others", "outside_requests", "outside_s", "prompt_tokens", "queued", "rate", "reported",
-        "reported_at", "reports", "requests", "salt", "sent", "silent", "spills", "unreported",
-        "unreported_cached", "wait_at", "wait_factor", "wait_s", "work",
+        "others", "outside_requests", "outside_s", "primed", "prompt_tokens", "queued", "rate",
+        "reported", "reported_at", "reports", "requests", "salt", "sent", "silent", "spills",
+        "unreported", "unreported_cached", "wait_at", "wait_factor", "wait_s", "work",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -113,6 +116,7 @@ class EndpointState:
         self.crowd = self.crowd_weight = 0.0  # decayed mean of reported requests; see Crowding
         self.salt = digest64(utf8(endpoint.id))
         self.requests = self.failures = self.spills = 0
+        self.primed = 0  # prefixes that it was sent when it joined
         self.prompt_tokens = self.cached_tokens = 0  # as replies reported them
         # Replies to prompts: with a count of cached tokens, with one of prompt tokens only, with
         # neither.
@@ -136,7 +140,7 @@ class Loan:
         "blocks", "cached_tokens", "credit_level", "due_at", "epoch", "expected_tokens", "failed",
         "first_at", "foreign_s", "held_tokens", "learned", "own_wait_s", "probe", "prompt",
         "prompt_tokens", "released", "sent_at", "serial", "shared_tokens", "state", "tokens",
-        "uncached_tokens",
+        "trial", "uncached_tokens",
     )  # fmt: skip
 
     def __init__(self, serial: int, epoch: int, state: EndpointState, prompt: Prompt) -> None:
@@ -152,3 +156,4 @@ class Loan:
         self.cached_tokens: int | None = None
         self.probe = 0  # the probe's number, if it is one
         self.learned = self.failed = self.released = False
+        self.trial: Trial | None = None  # what a comparison of placements keeps of it

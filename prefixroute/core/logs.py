@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import fields as dataclass_fields
 from typing import Final, assert_never
 
 from prefixroute.core.events import (
     EndpointCooling,
     EndpointEjected,
+    EndpointPrimed,
     EndpointReadmitted,
     Event,
     FirstToken,
+    GroupReply,
     MembershipChanged,
     RequestDone,
     RequestSent,
+    ShadowPlaced,
 )
 
 __all__ = ["log", "log_event"]
@@ -39,6 +43,7 @@ _LEVELS: Final = {
     EndpointEjected: logging.WARNING,
     EndpointReadmitted: logging.INFO,
     EndpointCooling: logging.INFO,
+    EndpointPrimed: logging.INFO,
     MembershipChanged: logging.INFO,
 }
 
@@ -55,12 +60,38 @@ def _line(event: Event) -> tuple[str, dict[str, object]]:
             return f"{name} is readmitted", {"endpoint": name}
         case EndpointCooling(endpoint_id=name, for_s=for_s):
             return f"{name} is left alone for {for_s:.1f} s", {"endpoint": name, "for_s": for_s}
+        case MembershipChanged() | EndpointPrimed():
+            return _line_of_joining(event)
+        case GroupReply() | ShadowPlaced():
+            return _line_of_trial(event)
+        case _:
+            assert_never(event)
+
+
+def _line_of_joining(event: MembershipChanged | EndpointPrimed) -> tuple[str, dict[str, object]]:
+    match event:
         case MembershipChanged(joined=joined, left=left, changed=changed):
             names = f"joined: {', '.join(joined) or 'none'}; left: {', '.join(left) or 'none'}"
             if changed:
                 names += f"; changed: {', '.join(changed)}"
             told = {"joined": joined, "left": left, "changed": changed}
             return f"endpoints {names}", dict[str, object](told)
+        case EndpointPrimed(endpoint_id=name, prefixes=prefixes, took_s=took_s):
+            fields: dict[str, object] = {"endpoint": name, "prefixes": prefixes, "took_s": took_s}
+            return f"{name} is primed with {prefixes} prefixes", fields
+        case _:
+            assert_never(event)
+
+
+def _line_of_trial(event: GroupReply | ShadowPlaced) -> tuple[str, dict[str, object]]:
+    fields: dict[str, object] = {
+        part.name: getattr(event, part.name) for part in dataclass_fields(event)
+    }
+    match event:
+        case GroupReply(held_out=held_out):
+            return f"a reply of the {'held-out' if held_out else 'routed'} group", fields
+        case ShadowPlaced(moved=moved):
+            return f"the shadow would have sent it {'elsewhere' if moved else 'there too'}", fields
         case _:
             assert_never(event)
 

@@ -18,7 +18,7 @@ from typing import Final
 from prefixroute.core.hashing import ChainBuilder, pack_fields, running_hash, utf8
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["BYTES_PER_TOKEN", "ChainBuilder", "Cut", "KeySource", "Prompt"]
+__all__ = ["BYTES_PER_TOKEN", "Aside", "ChainBuilder", "Cut", "KeySource", "Prompt"]
 
 BYTES_PER_TOKEN: Final = 4.0
 """What a token is taken for until replies of a model have said better."""
@@ -64,6 +64,25 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """What a router that compares placements knows of a request beside what places it.
+
+    Args:
+        held_out: It is placed by the baseline of a holdout.
+        part: Which part of its group its conversation belongs to; ``None``: it is in no group.
+        excess: It would be held out, but more than its share was already.
+        shadow: The same request, cut as the shadow placement wants it.
+        whole: The same request with its whole chain, for what both would have found cached.
+    """
+
+    held_out: bool = False
+    part: int | None = None
+    excess: bool = False
+    shadow: Prompt | None = None
+    whole: Prompt | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """What placement knows of a request. Holds hashes and sizes, never text.
 
@@ -80,6 +99,7 @@ class Prompt:
         pin: Id of the earlier response or conversation that this one continues.
         stream: The request asks for a streamed reply.
         batch: The request asks for the replies to several prompts.
+        aside: What a holdout or a shadow knows of the request; ``None``: there is neither.
     """
 
     chain: tuple[int, ...] = ()
@@ -94,6 +114,7 @@ class Prompt:
     pin: str | None = None
     stream: bool = False
     batch: bool = False
+    aside: Aside | None = None
 
     def __repr__(self) -> str:
         """Show the shape; ids that a caller chose may be secrets and stay out."""

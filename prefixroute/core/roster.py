@@ -8,12 +8,11 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prefixroute.core.checks import refusal
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.events import Event, MembershipChanged, Observer
 from prefixroute.core.hashing import digest64
@@ -23,8 +22,12 @@ from prefixroute.core.load import EndpointState, EngineLoad, Loan
 from prefixroute.core.logs import log, log_event
 from prefixroute.core.membership import Members, check_endpoints
 from prefixroute.core.placement import Placement
+from prefixroute.core.settings import check_settings
 from prefixroute.core.stats import Stats
 from prefixroute.errors import ConfigurationError, UnknownEndpointError
+
+if TYPE_CHECKING:
+    from prefixroute.core.trials import Trials
 
 __all__ = ["Roster"]
 
@@ -45,6 +48,9 @@ class Roster(ABC):
         clock: Returns monotonic seconds.
     """
 
+    _trials: Trials | None = None
+    """What the placement is compared with; mostly nothing."""
+
     def __init__(
         self,
         endpoints: Iterable[Endpoint | str],
@@ -58,7 +64,7 @@ class Roster(ABC):
     ) -> None:
         if isinstance(observers, Iterable):
             observers = tuple(observers)
-        _check_settings(placement, health, peers, seed, observers, clock)
+        check_settings(health, peers, seed, observers, clock)
         self._clock = clock
         self._last = -math.inf  # what the clock said last, and how far it has ever stepped back
         self._behind_s = 0.0
@@ -91,7 +97,7 @@ class Roster(ABC):
                 try:
                     ledger, now = self._ledger, self._now()
                     while self.dropped:
-                        ledger.release(self.dropped.popleft(), now, neutral=True)
+                        self._end(ledger, self.dropped.popleft(), now, neutral=True)
                     # Whoever waits goes first, before this call and after what it has freed.
                     granted = self._grant(ledger, now) if ledger.waiting else []
                     try:
@@ -100,6 +106,8 @@ class Roster(ABC):
                         if ledger.waiting:
                             granted += self._grant(ledger, now)
                         events = ledger.take_events()
+                        if events and self._trials is not None:
+                            self._trials.heard(events, self._members.states)
                         for notify in granted:
                             notify()
                 finally:
@@ -107,6 +115,10 @@ class Roster(ABC):
         finally:
             if events:
                 self._tell(events)
+
+    @abstractmethod
+    def _end(self, ledger: Ledger, loan: Loan, now: float, *, neutral: bool) -> None:
+        """End a loan."""
 
     @property
     def in_lock(self) -> bool:
@@ -173,10 +185,17 @@ class Roster(ABC):
                     state = EndpointState(endpoint)  # another server: nothing known of it holds
                 pairs.append((state, endpoint))
             members = self._ring_of(pairs)  # outside the lock: it takes milliseconds
+            for model in {m for state, e in pairs if not state.member for m in e.models or ()}:
+                members.groups(model)  # and so do these rings, which are looked at in _joining
+            shadow = None if self._trials is None else self._trials.shadow
+            twins = None if shadow is None else shadow.members_of(pairs)
             with self._locked() as (ledger, now):
                 changed = tuple(e.id for s, e in pairs if s.member and s.endpoint != e)
                 joined, left = ledger.swap(members, now)
                 self._members = members
+                if shadow is not None and twins is not None:
+                    shadow.swap(members.states, twins, now)
+                held = self._joining(joined, now)
                 if joined or left or changed:
                     ledger.events.append(
                         MembershipChanged(
@@ -185,6 +204,16 @@ class Roster(ABC):
                             changed=changed,
                         )
                     )
+            if held:
+                self._prime([state.endpoint for state in joined])
+
+    @abstractmethod
+    def _joining(self, joined: Sequence[EndpointState], now: float) -> bool:
+        """Take who joins, under the lock; return whether they are to be primed."""
+
+    @abstractmethod
+    def _prime(self, endpoints: Sequence[Endpoint]) -> None:
+        """Have endpoints primed that have joined."""
 
     def add(self, endpoint: Endpoint | str) -> Endpoint:
         """Add an endpoint and return it.
@@ -303,10 +332,9 @@ class Roster(ABC):
             for state, load in found:
                 ledger.report(state, load, now)
 
+    @abstractmethod
     def stats(self) -> Stats:
         """Return what was counted so far."""
-        with self._locked() as (ledger, now):
-            return ledger.stats(now)
 
     @property
     def fingerprint(self) -> str:
@@ -327,30 +355,8 @@ class Roster(ABC):
         if not self._seeded:
             self._random.seed()  # else all children would break ties alike
         self._ledger.forked()
-
-
-def _check_settings(
-    placement: object,
-    health: object,
-    peers: object,
-    seed: object,
-    observers: object,
-    clock: object,
-) -> None:
-    if isinstance(placement, type) or not callable(getattr(placement, "start", None)):
-        raise refusal("Router", "placement", placement, "an instance such as Nested() or Fixed()")
-    if not isinstance(health, HealthPolicy):
-        raise refusal("Router", "health", health, "a HealthPolicy(), or None for the default")
-    if peers is not None and (type(peers) is not int or peers < 1):
-        raise refusal("Router", "peers", peers, "an int, 1 or greater, or None if not known")
-    if seed is not None and type(seed) is not int:
-        raise refusal("Router", "seed", seed, "an int, or None")
-    for observer in observers if isinstance(observers, tuple) else (None,):
-        if not callable(getattr(observer, "on_event", None)):
-            rule = "a list of objects with a method on_event(event)"
-            raise refusal("Router", "observers", observers, rule)
-    if not callable(clock):
-        raise refusal("Router", "clock", clock, "a function that returns seconds")
+        if self._trials is not None:
+            self._trials.forked()
 
 
 _rosters: weakref.WeakSet[Roster] = weakref.WeakSet()

@@ -6,7 +6,6 @@ observers. Inside it a request is placed and counted, or its end is.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,16 +21,17 @@ from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.lease import Lease
 from prefixroute.core.ledger import Ledger
-from prefixroute.core.load import Loan
-from prefixroute.core.logs import log
+from prefixroute.core.lending import Lending
 from prefixroute.core.membership import Group
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
 from prefixroute.core.placer import Placed
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.request import Body, Headers, read_prompt
+from prefixroute.core.settings import check_placement
 from prefixroute.core.sharing import Sharing
 from prefixroute.core.tokens import Tokenizer, TokenReader
+from prefixroute.core.trials import Trials, with_holdout
 from prefixroute.core.waiters import Waiter
 from prefixroute.errors import Saturated
 
@@ -40,7 +40,7 @@ __all__ = ["RouterCore"]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class RouterCore(Sharing):
+class RouterCore(Lending, Sharing):
     """Places requests on endpoints and keeps count of them; thread-safe; never does I/O.
 
     Args:
@@ -52,6 +52,9 @@ class RouterCore(Sharing):
         peers: Routers in front of these endpoints, this one included, if that is known: 1 means
             that nobody else's requests have to be guessed.
         seed: Of the ring; if given, also of ties and jitter, which else start at random.
+        holdout: Share of the conversations that the baseline places, for comparison.
+        holdout_placement: The baseline; default :class:`RoundRobin`.
+        shadow: A second placement, which decides for every request and influences none.
         observers: Told of events, outside the lock.
         clock: Returns monotonic seconds.
         wall_clock: Returns seconds since the epoch.
@@ -63,7 +66,10 @@ class RouterCore(Sharing):
     inject_usage = False
     """Whether transports ask for the usage of streams, and hide it from callers who did not."""
 
-    def __init__(
+    ask_load = False
+    """Whether transports ask engines for their load, and hide it from callers who did not."""
+
+    def __init__(  # noqa: PLR0913 - all that can be said about a router
         self,
         endpoints: Iterable[Endpoint | str],
         *,
@@ -73,14 +79,19 @@ class RouterCore(Sharing):
         tokenizer: Tokenizer | None = None,
         peers: int | None = None,
         seed: int | None = None,
+        holdout: float | None = None,
+        holdout_placement: Placement | None = None,
+        shadow: Placement | None = None,
         observers: Iterable[Observer] = (),
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
         self.health = health if health is not None else HealthPolicy()
+        placement = placement if placement is not None else Nested()
+        check_placement("placement", placement)
         super().__init__(
             endpoints,
-            placement=placement if placement is not None else Nested(),
+            placement=with_holdout(placement, holdout, holdout_placement),
             health=self.health,
             peers=peers,
             seed=seed,
@@ -96,6 +107,16 @@ class RouterCore(Sharing):
         self._cut = self._placement.cut
         self._tokens = None if tokenizer is None else TokenReader(tokenizer)
         self._budget = RetryBudget(self.failover.budget_share, self.failover.budget_per_minute)
+        if holdout is not None or shadow is not None:
+            self._trials = Trials(
+                self._placement,
+                shadow,
+                members=self._members,
+                now=self._now(),
+                health=self.health,
+                peers=peers,
+                seed=seed,
+            )
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -136,9 +157,16 @@ class RouterCore(Sharing):
     ) -> Prompt:
         """Return what placement knows of a request; never raises."""
         cut, tokens = self._cut, self._tokens
-        return read_prompt(
+        prompt = read_prompt(
             body, path=path, headers=headers, session=session, cut=cut, tokens=tokens
         )
+        if self._trials is None:
+            return prompt
+        session = prompt.session
+        again = partial(
+            read_prompt, body, path=path, headers=headers, session=session, tokens=tokens
+        )
+        return self._trials.seen(prompt, lambda other: again(cut=other))
 
     def route(
         self,
@@ -231,7 +259,9 @@ class RouterCore(Sharing):
         """Carry out a placement; the traffic counts a call once, however often it is tried."""
         decision = placed.decision()  # before it changes what is in flight
         loan = ledger.lend(placed, counted=not retry)
-        if self._observers or log.isEnabledFor(logging.DEBUG):
+        if self._trials is not None:
+            self._trials.begin(ledger, placed, loan, retry=retry, told=self._is_watched)
+        if self._is_watched:
             took = None if retry or began is None else max(0.0, self._clock() - began)
             ledger.events.append(RequestSent(decision=decision, retry=retry, decision_s=took))
         return Lease(self, loan, decision)
@@ -242,6 +272,8 @@ class RouterCore(Sharing):
         while True:
             members = self._members
             groups = members.groups(prompt.model)
+            if self._trials is not None:
+                self._trials.prepare(prompt.model)
             with self._locked() as (ledger, now):
                 if ledger.members is members:  # else they have changed meanwhile
                     yield ledger, now, groups
@@ -340,53 +372,3 @@ class RouterCore(Sharing):
             lease = self._lend(ledger, placed, retry=bool(tried))
             granted.append(partial(waiter.grant, lease))
         return granted
-
-    # -- leases ----------------------------------------------------------------
-    # A generator that is dropped ends in a finalizer, which may run inside the lock: what it says
-    # is then lost, and its lease released by whoever takes the lock next.
-
-    def first_token(self, loan: Loan, cached_tokens: int | None) -> None:
-        """Serve :meth:`Lease.first_token`."""
-        if self.in_lock:
-            return
-        with self._locked() as (ledger, now):
-            ledger.first_token(loan, cached_tokens, now)
-
-    def usage(self, loan: Loan, prompt_tokens: int | None, cached_tokens: int | None) -> None:
-        """Serve :meth:`Lease.usage`."""
-        if self.in_lock:
-            return
-        with self._locked() as (ledger, _):
-            ledger.usage(loan, prompt_tokens, cached_tokens)
-
-    def pin(self, loan: Loan, response_id: str) -> None:
-        """Serve :meth:`Lease.answered`."""
-        if self.in_lock:
-            return
-        with self._locked() as (ledger, _):
-            ledger.pin(loan, response_id)
-
-    def failed(
-        self,
-        loan: Loan,
-        status: int | None,
-        retry_after_s: float | None,
-        digest: int | None,
-        *,
-        silent: bool,
-    ) -> None:
-        """Serve :meth:`Lease.failed`."""
-        if self.in_lock:
-            return
-        with self._locked() as (ledger, now):
-            ledger.failed(loan, status, retry_after_s, digest, now, silent=silent)
-
-    def release(self, loan: Loan, *, neutral: bool = False) -> None:
-        """Serve :meth:`Lease.release` and :meth:`Lease.abandon`."""
-        if loan.released:
-            return
-        if self.in_lock:
-            self.dropped.append(loan)
-            return
-        with self._locked() as (ledger, now):
-            ledger.release(loan, now, neutral=neutral)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from prefixroute.core.groups import HoldoutStats
 from prefixroute.core.health import HealthState
 from prefixroute.core.load import EndpointState, EngineLoad
+from prefixroute.core.shadow_stats import ShadowStats
 from prefixroute.core.urls import shown_url
 
 __all__ = ["EndpointStats", "Stats"]
@@ -44,6 +46,7 @@ class EndpointStats:
         reports: Replies that reported how many of their prompt's tokens were cached.
         unreported_cached: Replies that counted their prompt's tokens, but not the cached ones.
         unreported: Replies to prompts that counted neither.
+        primed: Prefixes that it was sent when it joined; no requests.
     """
 
     id: str
@@ -63,6 +66,7 @@ class EndpointStats:
     reports: int
     unreported_cached: int
     unreported: int
+    primed: int = 0
 
     @property
     def hit_rate(self) -> float | None:
@@ -81,9 +85,17 @@ class EndpointStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A router's counts; totals are sums over ``endpoints``, which are in the order given."""
+    """A router's counts; totals are sums over ``endpoints``, which are in the order given.
+
+    Args:
+        endpoints: Each one's counts.
+        holdout: What the two groups of ``Router(holdout=)`` came to; ``None``: there are none.
+        shadow: What ``Router(shadow=)`` would have done; ``None``: there is none.
+    """
 
     endpoints: tuple[EndpointStats, ...]
+    holdout: HoldoutStats | None = None
+    shadow: ShadowStats | None = None
 
     @property
     def in_flight(self) -> int:
@@ -147,4 +159,5 @@ def endpoint_stats(state: EndpointState, now: float, *, fresh: bool) -> Endpoint
         reports=state.reports,
         unreported_cached=state.unreported_cached,
         unreported=state.unreported,
+        primed=state.primed,
     )

@@ -1,4 +1,4 @@
-"""A GET at one endpoint, with its key, through the router's own pools; no request of a caller's.
+"""The router's own requests to one endpoint, with its key, through its own pools; no caller's.
 
 Bounded in time and in bytes, whatever is at the other end: whoever asks may have to go on.
 """
@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prefixroute.core.keys import key_of
+from prefixroute.errors import RouterClosedError
 from prefixroute.transports.attempt import PLACEHOLDER_HOST, attempt_request
 from prefixroute.transports.breaking import break_off
 from prefixroute.transports.call import Attempt
@@ -23,7 +24,7 @@ from prefixroute.transports.wire import Wire
 if TYPE_CHECKING:
     from prefixroute.core.endpoint import Endpoint
 
-__all__ = ["ask", "ask_async"]
+__all__ = ["ask", "ask_async", "post"]
 
 _STEPS: Final = 4
 """So many times the time of a step is what the whole may take: steps may be many."""
@@ -42,9 +43,40 @@ def ask(pools: Pools, endpoint: Endpoint, path: str, *, timeout_s: float) -> tup
     Raises:
         httpx.TransportError: It does not answer, or without end.
         KeyUnavailable: The function that gives its key gave none.
+        RouterClosedError: The router is closed.
     """
     library = library_named("httpx")
-    request, tls = _request(library, endpoint, path, timeout_s), endpoint.ssl_context
+    request = _request(library, endpoint, path, timeout_s)
+    return _sent(pools, endpoint, library, request, timeout_s)
+
+
+def post(
+    pools: Pools, endpoint: Endpoint, path: str, body: bytes, *, timeout_s: float
+) -> tuple[int, bytes]:
+    """Return the status and the body of what an endpoint answers to a POST of JSON.
+
+    Args:
+        pools: The router's.
+        endpoint: Who is asked.
+        path: As for :func:`ask`.
+        body: JSON.
+        timeout_s: As for :func:`ask`.
+
+    Raises:
+        httpx.TransportError: It does not answer.
+        KeyUnavailable: The function that gives its key gave none.
+        RouterClosedError: The router is closed.
+    """
+    library = library_named("httpx")
+    request = _request(library, endpoint, path, timeout_s, body)
+    return _sent(pools, endpoint, library, request, timeout_s)
+
+
+def _sent(
+    pools: Pools, endpoint: Endpoint, library: Library, request: Any, timeout_s: float
+) -> tuple[int, bytes]:
+    _check_open(pools)
+    tls = endpoint.ssl_context
     pool: Any = pools.sync((library, tls), partial(library.make_transport, tls))
     wire = Wire(None)
     request.extensions["trace"] = wire.trace
@@ -70,6 +102,7 @@ async def ask_async(
     library = library_named("httpx")
     request, tls = _request(library, endpoint, path, timeout_s), endpoint.ssl_context
     make = partial(library.make_async_transport, tls)
+    _check_open(pools)
     pool = await pools.asynchronous((library, tls), make, current_loop())
     with anyio.move_on_after(_STEPS * timeout_s):
         response = await pool.handle_async_request(request)
@@ -120,9 +153,21 @@ def _endless(library: Library) -> Exception:
     return error
 
 
-def _request(library: Library, endpoint: Endpoint, path: str, timeout_s: float) -> Any:
+def _check_open(pools: Pools) -> None:
+    """Refuse to open connections anew that nobody would close."""
+    if pools.closed:
+        raise RouterClosedError("the router was closed: it asks no endpoint any more")
+
+
+def _request(
+    library: Library, endpoint: Endpoint, path: str, timeout_s: float, body: bytes | None = None
+) -> Any:
     timeout = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
     asked = library.module.Request(
-        "GET", f"https://{PLACEHOLDER_HOST}{path}", extensions={"timeout": timeout}
+        "GET" if body is None else "POST",
+        f"https://{PLACEHOLDER_HOST}{path}",
+        headers={} if body is None else {"content-type": "application/json"},
+        content=body,
+        extensions={"timeout": timeout},
     )
     return attempt_request(library, asked, endpoint, key_of(endpoint))

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.load_header import ASK, ASKED_FORMAT
 from prefixroute.core.urls import UrlParts, split_url
 from prefixroute.transports.library import Library
 
@@ -16,6 +17,7 @@ PLACEHOLDER_HOST: Final = "prefixroute.invalid"
 
 _KEY_HEADERS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _HOST: Final = b"host"
+_ASK: Final = (ASK.encode(), ASKED_FORMAT.encode())
 
 
 @lru_cache(maxsize=1024)
@@ -29,7 +31,9 @@ def _target(library: Library, url: str, raw_path: str) -> Any:
     return library.module.URL(f"{parts.scheme}://{parts.netloc}{parts.target(raw_path)}")
 
 
-def attempt_request(library: Library, request: Any, endpoint: Endpoint, key: str | None) -> Any:
+def attempt_request(
+    library: Library, request: Any, endpoint: Endpoint, key: str | None, *, ask_load: bool = False
+) -> Any:
     """Return a new request for an endpoint; the caller's own is not touched.
 
     The body and every header are passed on as they are, but for URL, Host and, where the endpoint
@@ -40,12 +44,13 @@ def attempt_request(library: Library, request: Any, endpoint: Endpoint, key: str
         request: The caller's.
         endpoint: Whom it is for.
         key: The endpoint's own; ``None``: the caller's is passed on.
+        ask_load: Ask the engine for its load, unless the caller does already.
     """
     url = _target(library, endpoint.url, request.url.raw_path.decode("ascii"))
     made = library.module.Request(
         request.method,
         url,
-        headers=_headers(request.headers.raw, url, endpoint, key),
+        headers=_headers(request.headers.raw, url, endpoint, key, ask_load=ask_load),
         stream=request.stream,
         extensions=request.extensions,
     )
@@ -60,7 +65,12 @@ def attempt_request(library: Library, request: Any, endpoint: Endpoint, key: str
 
 
 def _headers(
-    given: list[tuple[bytes, bytes]], url: Any, endpoint: Endpoint, key: str | None
+    given: list[tuple[bytes, bytes]],
+    url: Any,
+    endpoint: Endpoint,
+    key: str | None,
+    *,
+    ask_load: bool,
 ) -> list[tuple[bytes, bytes]]:
     dropped = {_HOST}
     own = [(name.encode("latin-1"), value.encode()) for name, value in endpoint.headers.items()]
@@ -71,6 +81,8 @@ def _headers(
     if not dropped.isdisjoint(_KEY_HEADERS) or key is not None:
         dropped |= _KEY_HEADERS  # whichever way it authorises, the caller's key is not for it
     kept = [pair for pair in given if pair[0].lower() not in dropped]
+    if ask_load and all(name.lower() != _ASK[0] for name, _ in [*kept, *own]):
+        own.append(_ASK)
     return [(b"Host", url.netloc), *kept, *own]
 
 

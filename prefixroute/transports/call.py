@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from prefixroute.core.bodies import PRIMED_PATHS
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.hashing import digest64
 from prefixroute.core.lease import Lease
+from prefixroute.core.load_header import ASK, REPORT
 from prefixroute.core.router import RouterCore
 from prefixroute.core.steps import Answer, Failed, Failure, Keep, Responded, Send
 from prefixroute.transports.asked import resets_in_s, retry_after_s
@@ -29,6 +31,7 @@ _LARGEST_BUFFERED: Final = 64 * 2**20
 _LARGEST_REFUSAL: Final = 2**20
 _READ_REFUSAL_S: Final = 5.0
 _LEAST_READ_S: Final = 0.25
+_OK: Final = 200
 _LOAD: Final = frozenset({429, 503})
 _OF_THE_WIRE: Final = ("content-length", "content-encoding", "transfer-encoding")
 _NOT_JSON: Final = digest64(b"a body that is no JSON")
@@ -39,13 +42,14 @@ _KEPT_IDS: Final = ("/responses", "/conversations")
 class Attempt:
     """One try: the request as it is sent, and what watches how far it gets.
 
-    ``transport`` is what sends it; the shells set it.
+    ``transport`` is what sends it; the shells set it. ``lease`` is a caller's.
     """
 
     request: Any
     wire: Wire
     limit: Limit | None
     transport: Any = None
+    lease: Lease | None = None
 
 
 @dataclass(slots=True)
@@ -128,18 +132,23 @@ class Call:
 
     def attempt(self, send: Send) -> Attempt:
         """Return the request to send to the endpoint of a lease."""
-        made = attempt_request(self.library, self._sent, send.lease.endpoint, send.key)
+        lease, ask_load = send.lease, self._core.ask_load
+        made = attempt_request(
+            self.library, self._sent, lease.endpoint, send.key, ask_load=ask_load
+        )
         limit = None
         if send.within_s is not None:
             limit = Limit(made.extensions.setdefault("timeout", {}), send.within_s)
         wire = Wire(made.extensions.get("trace"), limit)
         made.extensions["trace"] = wire.atrace if self._asynchronous else wire.trace
-        return Attempt(made, wire, limit)
+        return Attempt(made, wire, limit, lease=lease)
 
     def responded(self, response: Any, attempt: Attempt) -> Responded[Reply]:
         """Return the outcome of an attempt that was answered."""
         if attempt.limit is not None:
             attempt.limit.lift()
+        if self._core.ask_load and attempt.lease is not None:
+            attempt.lease.heard_load(response.headers.get(REPORT))
         status, asked = response.status_code, None
         if status >= 400:
             asked = retry_after_s(response.headers, self._core.wall_clock)
@@ -163,6 +172,8 @@ class Call:
         if answer.response is None:
             return self._saturated(answer.retry_after_s)
         inner, lease = answer.response.response, answer.lease
+        if self._core.remembers and lease is not None and inner.status_code == _OK and self._body:
+            self._remember(self._body)
         given, stream = self._body_of(inner)
         response = self.library.module.Response(
             inner.status_code,
@@ -173,11 +184,17 @@ class Call:
         headers = response.headers
         if "set-cookie" in headers:  # a jar would send it to every endpoint
             del headers["set-cookie"]
+        if self._core.ask_load and ASK not in self.request.headers:
+            headers.pop(REPORT, None)
         if answer.waited:
             headers["x-should-retry"] = "false"
         if lease is not None and "location" in headers and 300 <= inner.status_code < 400:
             self._redirect(headers, answer.response, lease)
         return response
+
+    def _remember(self, body: bytes) -> None:
+        if self._path.rstrip("/").endswith(PRIMED_PATHS):
+            self._core.remember(self._prompt, body, self._path)
 
     def _redirect(self, headers: Any, reply: Reply, lease: Lease) -> None:
         sent = reply.request.url

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from prefixroute import Endpoint, Failover, HealthPolicy, KeyUnavailable, Router
+from prefixroute import Endpoint, Failover, HealthPolicy, KeyUnavailable, RoundRobin, Router
 from prefixroute.core.events import Event
 from prefixroute.metrics import PrometheusObserver
 from tests.contract.flavours import Flavour, Inner, Received, in_turn, sse
@@ -112,6 +112,10 @@ def test_case_50_nothing_secret_is_shown(
         failover=Failover(replay_sent=True),
         health=HealthPolicy(failures=1),
         observers=[told, PrometheusObserver(registry)],
+        holdout=0.5,
+        shadow=RoundRobin(),
+        remember_bodies=10**6,
+        ask_load=True,
     )
     keys: dict[str, set[str]] = {}
     handler = replies(flavour)[what]
@@ -143,7 +147,8 @@ def test_case_50_nothing_secret_is_shown(
     assert told.events
     assert (len(errors) == 3) == (what in {"connect", "read", "timeout", "protocol", "pool", "cut"})
     every = [router, router.stats(), router.endpoints, router.explain(BODY), *decisions]
-    every += [*told.events, router.transport()]
+    every += [*told.events, router.transport(), router._bodies]
+    assert len(router._bodies or ()) == (what in {"good", "events", "cut"})  # those with 200
     texts = [f"{one!r} {one}" for one in every]
     texts += [text for error in errors for text in shown_of(error)]
     texts += [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]

@@ -23,6 +23,9 @@ SETTINGS: list[tuple[str, object]] = [
     *(("peers", v) for v in (0, -1, 1.5, "2", True, math.inf)),
     *(("seed", v) for v in ("x", 1.5, b"1", True, [1])),
     *(("observers", v) for v in (5, [5], ["x"], [object()], [None], object(), [print])),
+    *(("holdout", v) for v in (0, 0.0, 1, 1.0, -0.1, math.nan, "0.05", True)),
+    *(("holdout_placement", v) for v in (Nested(), Nested, "nested")),  # without a holdout
+    *(("shadow", v) for v in (Nested, Fixed, "nested", 5)),
     *(("failover", v) for v in (Failover, 3, "always", {"max_attempts": 2})),
     *(("clock", v) for v in (5, "now", 0.0)),
     *(("wall_clock", v) for v in (5, "now", None)),

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from prefixroute import Endpoint
+from prefixroute import Endpoint, Nested
 from prefixroute.core.router import RouterCore
-from tests.core.support import make_router, urls
+from tests.core.support import FakeClock, make_router, urls
 
 SECRET = "the-secret"
 PROMPT = "Tell nobody that the treasure lies under the oak. " * 30
@@ -89,3 +89,28 @@ def test_it_is_silent_by_default() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_comparisons_are_debug_and_hold_no_prompt(caplog: pytest.LogCaptureFixture) -> None:
+    endpoints = [Endpoint(url, api_key=SECRET) for url in urls(2)]
+    clock = FakeClock()
+    router = RouterCore(
+        endpoints, holdout=0.99, shadow=Nested(), clock=clock, wall_clock=clock, seed=0
+    )
+    body = {"messages": [{"role": "user", "content": PROMPT}]}
+    with caplog.at_level(logging.DEBUG, "prefixroute"), router.acquire(body) as lease:
+        lease.usage(prompt_tokens=300, cached_tokens=7)
+    said = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("the shadow would have sent it") for line in said)
+    assert "a reply of the held-out group" in said
+    with caplog.at_level(logging.INFO, "prefixroute"):
+        router.end_priming(router.endpoints[0], prefixes=3, took_s=1.5)
+    last = caplog.records.pop()
+    assert (last.levelname, last.getMessage().endswith("is primed with 3 prefixes")) == (
+        "INFO",
+        True,
+    )
+    for record in caplog.records:
+        assert record.levelname == "DEBUG"
+        assert "treasure" not in str(record.__dict__)
+        assert SECRET not in str(record.__dict__)

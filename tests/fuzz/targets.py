@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.load_header import read_load_header
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.reply import ReplyReader
 from prefixroute.core.request import read_prompt
@@ -102,6 +103,10 @@ def headers(data: bytes) -> None:
     read = router.read(b'{"prompt": "x"}', path=value.decode("latin-1"), headers=given)
     check(read)
     lease = router.lease(read)
+    load = read_load_header(value.decode("latin-1"))
+    assert load is None or (0 <= load.waiting <= 1e6 and 0 <= (load.running or 0) <= 1e6)
+    assert load is None or load.kv_usage is None or 0.0 <= load.kv_usage <= 1.0
+    lease.heard_load(value.decode("latin-1"))
     watch = Watch(
         lease,
         kind=given.get("content-type", value.decode("latin-1")).lower(),
