@@ -112,7 +112,7 @@ class Result:
 
 def headers_available() -> bool:
     """Return whether a router can read load from the headers of replies."""
-    return "load_headers" in signature(Router.__init__).parameters
+    return "ask_load" in signature(Router.__init__).parameters
 
 
 def schedule(load: Load) -> list[Turn]:
@@ -177,7 +177,7 @@ async def _send(client: httpx.AsyncClient, turn: Turn, began: float) -> Result:
 
 
 async def _drive(order: Order) -> tuple[list[Result], dict[str, float]]:
-    options: dict[str, Any] = {"load_headers": True} if order.headers else {}
+    options: dict[str, Any] = {"ask_load": True} if order.headers else {}
     router, fleet = Router(order.urls, **options), None
     async with AsyncExitStack() as stack:
         if order.polls:

@@ -39,6 +39,11 @@ _PRICE: Final = 4.0
 """Of a second of prefill that leaving the best place makes: it is computed now, again on later
 turns, which come through other routers that look for it at home, and evicts somebody."""
 
+_PRICE_TOLD: Final = 1.5
+"""The same where loads are told, for each second by which it lengthens a busy period; see
+:class:`Busy`. With a price that does not grow with the load, routers that all see the same queue
+leave it together, find nothing cached, and overload what was half busy."""
+
 _PRICE_KNOWN: Final = 2.0
 """The same where all that is found cached is what this router knows of: later turns come through
 it and follow the move."""
@@ -210,8 +215,10 @@ class NestedPolicy(StatelessPolicy):
         queues, now, seconds = ask.queues, ask.now, weighed.seconds
         own = queues.own_s(state, now)
         weighed.load = own + queues.foreign_s(state, now)
-        price = _PRICE - (_PRICE - _PRICE_KNOWN) * self._share_known
-        if not queues.told(state, now):
+        told = queues.told(state, now)
+        price = max(_PRICE_KNOWN, _PRICE_TOLD * queues.busy.lengthening) if told else _PRICE
+        price -= (price - _PRICE_KNOWN) * self._share_known
+        if not told:
             price += _PRICE_BLIND * queues.wait_over_service(state)
         delay = queues.pressure(state) * seconds * (own + 0.5 * seconds)
         weighed.cost = weighed.load + seconds + delay + price * (seconds - least)

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from prefixroute.core.busy import Busy
 from prefixroute.core.crowding import note_crowd
 from prefixroute.core.load import EndpointState, EngineLoad, Loan
 from prefixroute.core.waits import Waits
@@ -70,7 +71,7 @@ class Queues:
 
     __slots__ = (
         "_began", "_half_life_s", "_members", "_now", "_quantile_replies", "_rate", "_start",
-        "_told", "_weight", "foreign", "mean_uncached", "waits",
+        "_told", "_weight", "busy", "foreign", "mean_uncached", "waits",
     )  # fmt: skip
 
     def __init__(self, *, half_life_s: float, foreign: bool) -> None:
@@ -85,6 +86,7 @@ class Queues:
         self._told = False  # replies say what was cached
         self._quantile_replies = 0
         self.waits = Waits()
+        self.busy = Busy()
         self.mean_uncached = _FIRST_UNCACHED
 
     def set_members(self, states: Iterable[EndpointState]) -> None:
@@ -284,10 +286,15 @@ class Queues:
         up = rate > self._rate
         self._rate += step * (_RATE_QUANTILE if up else _RATE_QUANTILE - 1.0)
 
+    def note_busy(self, *, waiting: bool, since_s: float) -> None:
+        """Note whether requests wait at an endpoint, as it or other routers tell."""
+        self.busy.note(waiting=waiting, since_s=max(0.0, since_s), endpoints=len(self._members))
+
     def report(self, state: EndpointState, load: EngineLoad, now: float) -> None:
         """Take an engine's report; what exceeds own requests is other routers'."""
         since = now - state.reported_at
         note_crowd(state, load, max(0.0, since))
+        self.note_busy(waiting=load.waiting > 0, since_s=since)
         if state.reported is None or not 0.0 < since < math.inf:
             state.interval_s = state.interval_s or 1.0
         else:

@@ -17,6 +17,7 @@ from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.load import EndpointState, EngineLoad
 from prefixroute.core.others import Others, OthersLoad, OwnLoad
+from prefixroute.core.queues import Queues
 from prefixroute.core.roster import PLACEMENT_VERSION, Roster
 from prefixroute.core.traffic import Hot
 from prefixroute.errors import UnknownEndpointError
@@ -60,7 +61,7 @@ class Sharing(Roster):
         with self._locked() as (ledger, now):
             for state, load in found:
                 if not ledger.queues.fresh(state, now):  # else the engine tells how crowded it is
-                    _note_crowd(state, load, now)
+                    _note_load(ledger.queues, state, load, now)
                 state.others = Others(
                     requests=load.requests, tokens=load.tokens, at=now, until=now + for_s
                 )
@@ -134,8 +135,9 @@ def _name(group: object) -> int:
     return digest64(utf8(repr(group)))
 
 
-def _note_crowd(state: EndpointState, load: OthersLoad, now: float) -> None:
-    """Count all requests there, own ones too: so every router comes to the same mean."""
+def _note_load(queues: Queues, state: EndpointState, load: OthersLoad, now: float) -> None:
+    """Count all requests there, own ones too: so every router comes to the same means."""
     before = max(state.reported_at, state.others.at if state.others is not None else -math.inf)
     total = EngineLoad(running=load.requests + state.in_flight)
     note_crowd(state, total, max(0.0, now - before))
+    queues.note_busy(waiting=load.tokens > 0.0 or bool(state.open), since_s=now - before)
