@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn
 
 import anyio
 import anyio.to_thread
@@ -21,6 +17,7 @@ from prefixroute.core.urls import normalise_url, shown_url
 from prefixroute.signals.applying import Applier
 from prefixroute.signals.last_good import LastGood
 from prefixroute.signals.reconcile import Led, Reconciler
+from prefixroute.signals.service import Service, started
 from prefixroute.signals.sources.functions import AsyncReader, AsyncSource, Given, source_of
 from prefixroute.signals.sources.listing import Listing, Reader
 
@@ -36,7 +33,7 @@ _PATIENCE_S: Final = 2.0
 """How long a read that hangs is waited for at the end; it can do nothing after that."""
 
 
-class Discovery:
+class Discovery(Service):
     """Keeps a router's endpoints those that a source names: a file, DNS, Kubernetes, a function.
 
     Who joins gets its share of the requests; who stays keeps its accounting and its prefixes, with
@@ -101,7 +98,6 @@ class Discovery:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._reader: Reader | None = None
-        self._tasks: AsyncExitStack | None = None
 
     def __repr__(self) -> str:
         trouble = f", the last good list is kept: {self.trouble}" if self.trouble else ""
@@ -187,14 +183,14 @@ class Discovery:
             daemon=True,
         )
         self._thread.start()
-        _started.add(self)
+        started.add(self)
 
     def stop(self) -> None:
         """End the thread; a read that hangs is not waited for long, and has no effect any more."""
         self._stopped.set()
         self._applier.stop()
         thread, self._thread = self._thread, None
-        _started.discard(self)
+        started.discard(self)
         if thread is None:
             return
         if self._reader is not None:
@@ -208,35 +204,6 @@ class Discovery:
         self._applier.renew()
         self._thread = None
         self.start()  # the reader is left alone: its connection is the parent's
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        self._tasks = AsyncExitStack()
-        group = await self._tasks.enter_async_context(anyio.create_task_group())
-        group.start_soon(self.run)
-        self._tasks.callback(group.cancel_scope.cancel)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            await tasks.__aexit__(kind, error, traceback)
 
 
 def _names(keep: Iterable[Endpoint | str]) -> frozenset[str]:
@@ -253,16 +220,3 @@ def _names(keep: Iterable[Endpoint | str]) -> frozenset[str]:
         if "://" in str(one):
             names.add(normalise_url(one))
     return frozenset(names)
-
-
-_started: weakref.WeakSet[Discovery] = weakref.WeakSet()
-"""Those with a thread, which the child of a fork does not have."""
-
-
-def _after_fork() -> None:
-    for discovery in list(_started):
-        discovery._start_anew()  # noqa: SLF001 - same module
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

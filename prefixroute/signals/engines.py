@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 import anyio
 
@@ -20,6 +16,7 @@ from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.load import EngineLoad
 from prefixroute.core.logs import log
 from prefixroute.signals.metrics import read_load
+from prefixroute.signals.service import Service, started
 
 __all__ = ["EngineMetrics", "Polled"]
 
@@ -54,7 +51,7 @@ class Polled(Protocol):
         ...
 
 
-class EngineMetrics:
+class EngineMetrics(Service):
     """Reads the ``/metrics`` of every endpoint now and then, and reports their load to a router.
 
     Knows vLLM, SGLang (``--enable-metrics``), llama.cpp (``--metrics``) and TGI, by itself. An
@@ -88,7 +85,6 @@ class EngineMetrics:
         self._due_at: dict[str, float] = {}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._tasks: AsyncExitStack | None = None
 
     def __repr__(self) -> str:
         return f"<EngineMetrics every {self._every_s:g} s, of {len(self._router.endpoints)}>"
@@ -189,55 +185,16 @@ class EngineMetrics:
             target=self._run, args=(self._stopped,), name="prefixroute-metrics", daemon=True
         )
         self._thread.start()
-        _started.add(self)
+        started.add(self)
 
     def stop(self) -> None:
         """End the thread; returns when it has ended, after a round that is under way."""
         thread, self._thread = self._thread, None
-        _started.discard(self)
+        started.discard(self)
         if thread is not None:
             self._stopped.set()
             thread.join()
 
-    def __enter__(self) -> Self:
+    def _start_anew(self) -> None:
+        self._thread = None
         self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        self._tasks = AsyncExitStack()
-        group = await self._tasks.enter_async_context(anyio.create_task_group())
-        group.start_soon(self.run)
-        self._tasks.callback(group.cancel_scope.cancel)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            await tasks.__aexit__(kind, error, traceback)
-
-
-_started: weakref.WeakSet[EngineMetrics] = weakref.WeakSet()
-"""Those with a thread, which the child of a fork does not have."""
-
-
-def _after_fork() -> None:
-    for poller in list(_started):
-        poller._thread = None  # noqa: SLF001 - same module
-        poller.start()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

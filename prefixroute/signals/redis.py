@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from random import Random
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from prefixroute.core.checks import check_number, refusal
@@ -17,6 +15,7 @@ from prefixroute.core.logs import log
 from prefixroute.signals.fleet import FleetStats, Shared
 from prefixroute.signals.link import LOSSES, Connect, Link, connector, shown_server
 from prefixroute.signals.members import Accept
+from prefixroute.signals.service import Service, started
 from prefixroute.signals.talk import FRESH_INTERVALS, JITTER, Talk
 
 __all__ = ["FleetStats", "RedisFleet"]
@@ -27,7 +26,7 @@ _LISTEN_S: Final = 0.2
 """How long a thread that has to end may go on listening."""
 
 
-class RedisFleet:
+class RedisFleet(Service):
     """Lets a router know what all others have at the endpoints, through Redis or Valkey.
 
     Every ``every_s`` it says in one command what it has outstanding at each endpoint, and reads
@@ -216,12 +215,21 @@ class RedisFleet:
             target=self._run, args=(self._stopped,), name="prefixroute-fleet", daemon=True
         )
         self._thread.start()
-        _started.add(self)
+        started.add(self)
+
+    async def run(self) -> None:
+        """Go on in a thread until cancelled."""
+        self.start()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self.stop)
 
     def stop(self) -> None:
         """Say goodbye and end the thread; with a server that is lost, after ``timeout_s``."""
         thread, self._thread = self._thread, None
-        _started.discard(self)
+        started.discard(self)
         if thread is None:
             return
         self._stopped.set()
@@ -235,47 +243,9 @@ class RedisFleet:
             self._link.close()
             self._connected = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self.stop)
-
-    def _after_fork(self) -> None:
+    def _start_anew(self) -> None:
         self._thread, self._turn = None, threading.Lock()
         self._link.forked()
         self._connected = None
         self._talk = self._new_talk()
         self.start()
-
-
-_started: weakref.WeakSet[RedisFleet] = weakref.WeakSet()
-"""Those with a thread, which the child of a fork does not have."""
-
-
-def _after_fork() -> None:
-    for fleet in list(_started):
-        fleet._after_fork()  # noqa: SLF001 - same module
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
