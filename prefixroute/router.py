@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar, overload
 
@@ -130,6 +131,53 @@ class Router(RouterCore):
         check_int("Router", "remember_bodies", remember_bodies, 0)
         if remember_bodies:
             self._bodies = Bodies(remember_bodies)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: Path | str,
+        *,
+        tokenizer: Tokenizer | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> Self:
+        """Return a router with the settings of a file of TOML, JSON or YAML.
+
+        Args:
+            path: The file; its suffix tells the format.
+            tokenizer: As of the class.
+            observers: As of the class.
+
+        Raises:
+            ConfigurationError: What cannot work in it: names file, key, value, rule and remedy.
+        """
+        from prefixroute.configuration import read_file  # noqa: PLC0415 - few need it
+
+        return cls(**read_file(path).arguments(), tokenizer=tokenizer, observers=observers)
+
+    @classmethod
+    def from_env(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        prefix: str = "PREFIXROUTE_",
+        tokenizer: Tokenizer | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> Self:
+        """Return a router with the settings of environment variables: ``PREFIXROUTE_ENDPOINTS``...
+
+        Args:
+            environ: The variables; ``None``: the process's own.
+            prefix: Begins their names.
+            tokenizer: As of the class.
+            observers: As of the class.
+
+        Raises:
+            ConfigurationError: A variable or value that cannot work; names it, rule and remedy.
+        """
+        from prefixroute.configuration import read_environment  # noqa: PLC0415 - few need it
+
+        settings = read_environment(environ, prefix=prefix).arguments()
+        return cls(**settings, tokenizer=tokenizer, observers=observers)
 
     # -- clients ---------------------------------------------------------------
 

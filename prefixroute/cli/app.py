@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from prefixroute.cli.config import config
 from prefixroute.errors import ConfigurationError
 
 __all__ = ["app"]
@@ -19,6 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+app.add_typer(config, name="config")
 
 Endpoints = Annotated[
     list[str] | None,
@@ -108,6 +110,45 @@ def route(
         )
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def check(
+    url: Annotated[
+        list[str] | None, typer.Argument(help="Base URLs, such as http://gpu-0:8000/v1.")
+    ] = None,
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="Check the endpoints of this file of settings, too.")
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="The environment variable that has the URLs' key.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model to ask for; default: the first that each serves.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=100, help="About how long the prompt is.")] = 2000,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="For each step of a request, seconds.")
+    ] = 60.0,
+    no_generate: Annotated[
+        bool, typer.Option("--no-generate", help="Send no prompts: only ask what they are.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is behind each URL: engine, models, prefix cache, what it reports, TTFT.
+
+    Sends each a short prompt, and a long one twice. Exit status 1: one cannot be reached, or does
+    not answer prompts.
+    """
+    from prefixroute.cli.check import Wanted, endpoints_of, run_check  # noqa: PLC0415
+
+    wanted = Wanted(model=model, tokens=tokens, timeout_s=timeout, generate=not no_generate)
+    try:
+        endpoints = endpoints_of(url or [], config=config, api_key_env=api_key_env)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+    run_check(endpoints, wanted, as_json=as_json)
 
 
 @app.command()

@@ -7,7 +7,6 @@ from typing import Final
 
 from rich.console import Console
 
-from prefixroute.core.explain import Explanation
 from prefixroute.core.fixed import Fixed
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
@@ -44,22 +43,6 @@ def run_route(
     router = Router(endpoints, placement=chosen, seed=seed)
     explanation = router.explain(body, path=path, session=session)
     if as_json:
-        print(json.dumps(_as_dict(explanation, router.fingerprint)))
+        print(json.dumps({**explanation.to_dict(), "fingerprint": router.fingerprint}))
     else:
         Console(highlight=False, soft_wrap=True).print(str(explanation), markup=False)
-
-
-def _as_dict(explanation: Explanation, fingerprint: str) -> dict[str, object]:
-    decision = explanation.decision
-    return {
-        "endpoint": decision.endpoint.id,
-        "home": decision.home.id if decision.home is not None else None,
-        "key": decision.key,
-        "key_source": decision.key_source.value,
-        "depth": decision.depth,
-        "reason": decision.reason.value,
-        "tokens": decision.tokens,
-        "candidates": [endpoint.id for endpoint in decision.candidates],
-        "boundaries": [{"key": b.key, "tokens": b.tokens} for b in explanation.boundaries],
-        "fingerprint": fingerprint,
-    }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from numbers import Real
 
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["check_int", "check_number", "refusal"]
+__all__ = ["check_int", "check_number", "need", "refusal", "suggestion"]
 
 
 def refusal(owner: str, name: str, value: object, rule: str) -> ConfigurationError:
@@ -66,3 +67,22 @@ def check_number(
             rule += f" and at most {at_most:g}"
         raise refusal(owner, name, value, f"a finite number, {rule}{': ' if hint else ''}{hint}")
     return number
+
+
+def need(owner: str, module: str, package: str, extra: str) -> None:
+    """Refuse to go on without an extra.
+
+    Raises:
+        ConfigurationError: The module is missing; names what installs it.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise ConfigurationError(f"{owner} needs {package}: pip install 'prefixroute[{extra}]'")
+
+
+def suggestion(name: object, valid: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: what may be meant, what there is."""
+    import difflib  # noqa: PLC0415 - only a refusal needs it
+
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"{f'did you mean {near[0]!r}? ' if near else ''}There are: {', '.join(names)}"

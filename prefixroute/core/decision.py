@@ -105,6 +105,12 @@ class Decision:
         key = f", key {self.key} at depth {self.depth}" if self.key else ""
         return f"<Decision {self.endpoint.id} ({self.reason.value}{key})>"
 
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        from prefixroute.core.pages import decision_html  # noqa: PLC0415 - few look
+
+        return decision_html(self)
+
 
 def _restored(values: dict[str, Any]) -> Decision:
     return Decision(**values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -32,19 +33,31 @@ class RequestSent:
         retry: It is a further try of its call.
         decision_s: Time that reading the request and choosing took, seconds; ``None``: not
             measured, for a further try, or one that had to wait for room.
+        serial: Tells the leases of this router apart.
+        context: The context of a call that had to wait, for whoever traces calls: it is told where
+            room was made; ``None``: the current one.
     """
 
     decision: Decision
     retry: bool
     decision_s: float | None = field(default=None, compare=False)
+    serial: int = field(default=0, compare=False)
+    context: Context | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstToken:
-    """The first token of a streamed reply came, ``ttft_s`` seconds after the lease was taken."""
+    """The first token of a streamed reply came.
+
+    Args:
+        endpoint_id: Where the request went.
+        ttft_s: Time since the lease was taken, seconds.
+        serial: As in :class:`RequestSent`.
+    """
 
     endpoint_id: str
     ttft_s: float
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +71,7 @@ class RequestDone:
         prompt_tokens: As the reply reported; ``None``: it did not.
         cached_tokens: As the reply reported; ``None``: it did not.
         expected_cached_tokens: As expected when it was placed.
+        serial: As in :class:`RequestSent`.
     """
 
     endpoint_id: str
@@ -66,6 +80,7 @@ class RequestDone:
     prompt_tokens: int | None
     cached_tokens: int | None
     expected_cached_tokens: float
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prefixroute.core.decision import Decision
 from prefixroute.core.placement import Ask
@@ -63,6 +63,36 @@ class Explanation:
         else:
             lines.append(f"traffic   {self.requests_seen:.0f} requests seen (older ones fade)")
         return "\n".join([*lines, *self._boundary_lines(), *self._candidate_lines()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as what JSON can say; endpoints are their ids."""
+        decision = self.decision
+        return {
+            "endpoint": decision.endpoint.id,
+            "home": decision.home.id if decision.home is not None else None,
+            "key": decision.key,
+            "key_source": decision.key_source.value,
+            "depth": decision.depth,
+            "reason": decision.reason.value,
+            "sentence": decision.reason.sentence,
+            "tokens": decision.tokens,
+            "expected_cached_tokens": decision.expected_cached_tokens,
+            "spread": decision.spread,
+            "bound": decision.bound,
+            "candidates": [endpoint.id for endpoint in decision.candidates],
+            "in_flight": list(decision.in_flight),
+            "loads": list(decision.loads),
+            "boundaries": [
+                {"key": b.key, "tokens": b.tokens, "share": b.share} for b in self.boundaries
+            ],
+            "requests_seen": self.requests_seen,
+        }
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        from prefixroute.core.pages import explanation_html  # noqa: PLC0415 - few look
+
+        return explanation_html(self)
 
     def _boundary_lines(self) -> list[str]:
         if not self.boundaries:

@@ -91,7 +91,11 @@ class Ledger:
         loan.first_at = max(now, loan.sent_at)
         self.queues.answered(loan)
         self.events.append(
-            FirstToken(endpoint_id=loan.state.endpoint.id, ttft_s=loan.first_at - loan.sent_at)
+            FirstToken(
+                endpoint_id=loan.state.endpoint.id,
+                ttft_s=loan.first_at - loan.sent_at,
+                serial=loan.serial,
+            )
         )
         if cached_tokens is not None:
             self.usage(loan, None, cached_tokens)
@@ -162,6 +166,7 @@ class Ledger:
                     prompt_tokens=loan.prompt_tokens,
                     cached_tokens=loan.cached_tokens,
                     expected_cached_tokens=loan.expected_tokens,
+                    serial=loan.serial,
                 )
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import Context
 from functools import partial
 from typing import Final
 
@@ -130,6 +131,12 @@ class RouterCore(Lending, Sharing):
             f"<{type(self).__name__} {len(stats.endpoints)} endpoint{many}{unwell}, "
             f"{stats.in_flight} in flight>"
         )
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        from prefixroute.core.pages import router_html  # noqa: PLC0415 - few look
+
+        return router_html(repr(self), self.fingerprint, self.stats())
 
     @property
     def fingerprint(self) -> str:
@@ -254,7 +261,13 @@ class RouterCore(Lending, Sharing):
             return self._lend(ledger, placed, retry=bool(exclude), began=began)
 
     def _lend(
-        self, ledger: Ledger, placed: Placed, *, retry: bool, began: float | None = None
+        self,
+        ledger: Ledger,
+        placed: Placed,
+        *,
+        retry: bool,
+        began: float | None = None,
+        context: Context | None = None,
     ) -> Lease:
         """Carry out a placement; the traffic counts a call once, however often it is tried."""
         decision = placed.decision()  # before it changes what is in flight
@@ -263,7 +276,14 @@ class RouterCore(Lending, Sharing):
             self._trials.begin(ledger, placed, loan, retry=retry, told=self._is_watched)
         if self._is_watched:
             took = None if retry or began is None else max(0.0, self._clock() - began)
-            ledger.events.append(RequestSent(decision=decision, retry=retry, decision_s=took))
+            sent = RequestSent(
+                decision=decision,
+                retry=retry,
+                decision_s=took,
+                serial=loan.serial,
+                context=context,
+            )
+            ledger.events.append(sent)
         return Lease(self, loan, decision)
 
     @contextmanager
@@ -369,6 +389,6 @@ class RouterCore(Lending, Sharing):
                 full.add((id(groups), tried))
                 continue
             ledger.waiting.remove(waiter)
-            lease = self._lend(ledger, placed, retry=bool(tried))
+            lease = self._lend(ledger, placed, retry=bool(tried), context=waiter.context)
             granted.append(partial(waiter.grant, lease))
         return granted

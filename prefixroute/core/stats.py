@@ -132,6 +132,12 @@ class Stats:
         """What turns on missing reports, a line for each endpoint that has none."""
         return tuple([f"{e.id}: {e.advice}" for e in self.endpoints if e.advice is not None])
 
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        from prefixroute.core.pages import stats_html  # noqa: PLC0415 - few look
+
+        return stats_html(self)
+
 
 def endpoint_stats(state: EndpointState, now: float, *, fresh: bool) -> EndpointStats:
     """Return the counts of one endpoint, taken under the router's lock.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from prefixroute.core.prompt import Prompt
@@ -22,10 +23,11 @@ class Waiter:
         exclude: Ids of endpoints that were tried already.
     """
 
-    __slots__ = ("_notify", "exclude", "lease", "prompt")
+    __slots__ = ("_notify", "context", "exclude", "lease", "prompt")
 
     def __init__(self, prompt: Prompt, exclude: frozenset[str] = frozenset()) -> None:
         self.prompt, self.exclude = prompt, exclude
+        self.context = copy_context()  # who frees the room tells of the lease
         self.lease: Lease | None = None
         self._notify: Callable[[], object] | None = None
 

@@ -77,8 +77,16 @@ A mock transport raises what the library would: ConnectError when refused, Remot
 a connection closes, ReadError when it is reset, ReadTimeout after the request's own timeout.
 """
 
+from prefixroute.testing.asserts import (
+    assert_all_finished,
+    assert_hit_rate,
+    assert_same_endpoint,
+    assert_spread,
+    endpoint_of,
+)
 from prefixroute.testing.cluster import FakeCluster
 from prefixroute.testing.engine import Admission, Engine, EngineStats, RenderedPrompt
+from prefixroute.testing.factory import ClusterFactory
 from prefixroute.testing.faults import (
     CutAfter,
     Disconnect,
@@ -101,6 +109,7 @@ from prefixroute.testing.wire import ReceivedRequest
 __all__ = [
     "Admission",
     "AsyncFakeTransport",
+    "ClusterFactory",
     "ClusterServer",
     "CutAfter",
     "Disconnect",
@@ -121,4 +130,9 @@ __all__ = [
     "SlowHeaders",
     "StaleConnection",
     "Status",
+    "assert_all_finished",
+    "assert_hit_rate",
+    "assert_same_endpoint",
+    "assert_spread",
+    "endpoint_of",
 ]

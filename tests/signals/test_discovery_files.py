@@ -94,6 +94,16 @@ def test_settings_are_for_those_that_do_not_say_otherwise(path: Path) -> None:
     assert SECRET not in repr(source)
 
 
+def test_a_key_may_be_in_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"url": "http://a", "api_key_env": "KEY_4711"}
+    path.write_text(written(kind_of(path), table, {"url": "http://b"}), encoding="utf-8")
+    source = FileSource(path, settings={"api_key": "other"})
+    monkeypatch.delenv("KEY_4711", raising=False)
+    assert "endpoints[0].api_key_env='KEY_4711' must name an environment variable" in told(path)
+    monkeypatch.setenv("KEY_4711", SECRET)
+    assert [e.api_key for e in source.endpoints()] == [SECRET, "other"]
+
+
 def test_tls_settings_are_for_those_that_have_tls(path: Path) -> None:
     path.write_text(written(kind_of(path), "http://a", "https://b"), encoding="utf-8")
     context = ssl.create_default_context()

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from prefixroute.core.checks import check_number, refusal
+from prefixroute.core.checks import check_number, need, refusal
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.urls import normalise_url
 from prefixroute.errors import ConfigurationError, SourceUnavailable
@@ -19,7 +19,6 @@ from prefixroute.signals.sources.listing import (
     Source,
     check_address,
     check_settings,
-    need,
     url_of,
 )
 

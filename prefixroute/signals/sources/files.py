@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-import tomllib
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from prefixroute.core.checks import refusal
-from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.checks import suggestion
+from prefixroute.core.documents import MalformedDocument, check_document_path, parse_document
 from prefixroute.core.membership import check_endpoints
+from prefixroute.core.tables import read_endpoint
 from prefixroute.errors import ConfigurationError, SourceUnavailable
 from prefixroute.signals.sources.listing import (
     EndpointSettings,
@@ -21,8 +20,6 @@ from prefixroute.signals.sources.listing import (
     Reader,
     Source,
     check_settings,
-    need,
-    suggestion,
 )
 
 __all__ = ["FileSource"]
@@ -31,16 +28,6 @@ _SETTLES_S: Final = 0.25
 """What has changed is believed when it is the same after so long: a file is not written at once,
 and half a list is a list too."""
 _LARGEST_BYTES: Final = 4 << 20
-_KEYS: Final = (
-    "url", "id", "weight", "models", "tier", "max_in_flight", "api_key", "auth_header", "headers",
-    "draining",
-)  # fmt: skip
-
-_Parse: TypeAlias = Callable[[str], Any]
-
-
-class _MalformedError(Exception):
-    """The text is none of its format; says where, and nothing of what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +35,8 @@ class FileSource(Source):
     """Endpoints in a file, which may be rewritten, replaced by renaming, or be a ConfigMap's.
 
     The file is a list of URLs and tables, or has one under ``endpoints``. A table has a ``url`` and
-    what :class:`Endpoint` takes; ``draining = true`` sends it no new requests. The whole file is
+    what :class:`Endpoint` takes; ``api_key_env`` names the environment variable that has its key,
+    and ``draining = true`` sends it no new requests. The whole file is
     read each time, and what is new is believed once it has stayed the same for a quarter of a
     second. A file that is missing, malformed or wrong in any place changes nothing.
 
@@ -68,14 +56,9 @@ class FileSource(Source):
 
     def __post_init__(self) -> None:
         """Check the settings; a relative path stays what it is now."""
-        given: object = self.path
-        if not isinstance(given, str | Path) or _suffix(given) not in _FORMATS:
-            rule = f"a path that ends with one of {', '.join(_FORMATS)}"
-            raise refusal("FileSource", "path", given, rule)
-        if _FORMATS[_suffix(given)][1] is _yaml:
-            need(f"FileSource({str(given)!r})", "yaml", "PyYAML", "yaml")
+        check_document_path("FileSource", self.path)
         check_settings("FileSource", self.settings, scheme="https")
-        object.__setattr__(self, "path", str(Path(given).absolute()))
+        object.__setattr__(self, "path", str(Path(self.path).absolute()))
 
     def open(self) -> Reader:
         """Return what looks at the file."""
@@ -126,10 +109,6 @@ class _File(Reader):
         return text
 
 
-def _suffix(path: Path | str) -> str:
-    return Path(path).suffix.lower()
-
-
 def parsed(path: Path, settings: EndpointSettings, text: bytes) -> Listing:
     """Return what a file's content lists.
 
@@ -137,14 +116,10 @@ def parsed(path: Path, settings: EndpointSettings, text: bytes) -> Listing:
         SourceUnavailable: It cannot be read so; says where and which rule, and shows no value of a
             key or a header.
     """
-    name, parse = _FORMATS[_suffix(path)]
     try:
-        data = parse(text.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        why = f"byte {error.start} is not UTF-8"
-        raise SourceUnavailable(f"{path}: {why}") from None
-    except _MalformedError as error:
-        raise SourceUnavailable(f"{path}: not {name}, {error}") from None
+        data = parse_document(path, text)
+    except MalformedDocument as error:
+        raise SourceUnavailable(f"{path}: {error}") from None
     try:
         return _listed(data, settings)
     except ConfigurationError as error:
@@ -167,7 +142,10 @@ def _listed(data: object, settings: EndpointSettings) -> Listing:
             f"endpoints is of type {type(items).__name__}; "
             "it must be a list of URLs or tables with a url"
         )
-    made = [_made(item, f"endpoints[{at}]", settings) for at, item in enumerate(items)]
+    made = [
+        read_endpoint(item, f"endpoints[{at}]", settings, environ=os.environ)
+        for at, item in enumerate(items)
+    ]
     check_endpoints([endpoint for endpoint, _ in made])
     staying = tuple(endpoint for endpoint, draining in made if not draining)
     return Listing(
@@ -175,71 +153,3 @@ def _listed(data: object, settings: EndpointSettings) -> Listing:
         resting=tuple(endpoint for endpoint, draining in made if draining),
         note="" if staying else "every endpoint in the file is draining",
     )
-
-
-def _made(item: object, where: str, settings: EndpointSettings) -> tuple[Endpoint, bool]:
-    given = {"url": item} if isinstance(item, str) else item
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(
-            f"{where} is of type {type(item).__name__}; it must be a URL or a table with a url"
-        )
-    for key in given:
-        if key not in _KEYS:
-            raise ConfigurationError(f"{where} has no key {key!r}; {suggestion(key, _KEYS)}")
-    rest: dict[str, Any] = {**settings, **given}
-    draining = rest.pop("draining", False)
-    if type(draining) is not bool:
-        raise ConfigurationError(f"{where}.draining={draining!r} must be true or false")
-    url = rest.pop("url", None)
-    if not isinstance(url, str):
-        kind = "missing" if url is None else f"of type {type(url).__name__}"
-        raise ConfigurationError(f"{where}.url is {kind}; it must be one like 'http://gpu-0:8000'")
-    if rest.get("ssl_context") is not None and not url.lower().startswith("https:"):
-        del rest["ssl_context"]  # it is for those that have TLS
-    try:
-        return Endpoint(url, **rest), draining
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error}") from None
-
-
-# What these libraries say of a malformed text may quote it, keys and all: only the place is taken.
-
-
-def _toml(text: str) -> Any:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r"\(at (line \d+, column \d+|end of document)\)", str(error))
-        raise _MalformedError(place[1] if place else "in some place") from None
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _MalformedError(f"line {error.lineno}, column {error.colno}") from None
-    except RecursionError:
-        raise _MalformedError("nested too deeply") from None
-
-
-def _yaml(text: str) -> Any:
-    import yaml  # noqa: PLC0415 - an extra
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = (
-            "in some place" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
-        )
-        raise _MalformedError(place) from None
-    except (RecursionError, ValueError):  # a date that is none
-        raise _MalformedError("in some place") from None
-
-
-_FORMATS: Final[dict[str, tuple[str, _Parse]]] = {
-    ".toml": ("TOML", _toml),
-    ".json": ("JSON", _json),
-    ".yaml": ("YAML", _yaml),
-    ".yml": ("YAML", _yaml),
-}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from prefixroute.core.checks import refusal
+from prefixroute.core.checks import need, refusal
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.urls import normalise_url
 from prefixroute.errors import SourceUnavailable
@@ -22,7 +22,6 @@ from prefixroute.signals.sources.listing import (
     Source,
     check_address,
     check_settings,
-    need,
     url_of,
 )
 from prefixroute.signals.sources.slices import (

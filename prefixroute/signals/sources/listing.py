@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from prefixroute.core.checks import refusal
+from prefixroute.core.checks import refusal, suggestion
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.errors import ConfigurationError, SourceUnavailable
 
@@ -24,8 +22,6 @@ __all__ = [
     "Source",
     "check_address",
     "check_settings",
-    "need",
-    "suggestion",
     "url_of",
 ]
 
@@ -113,23 +109,6 @@ class Source(ABC):
             why = f": {listing.note}" if listing.note else ""
             raise SourceUnavailable(f"{self!r} names no endpoint that may be used now{why}")
         return list(listing.endpoints)
-
-
-def need(owner: str, module: str, package: str, extra: str) -> None:
-    """Refuse to go on without an extra.
-
-    Raises:
-        ConfigurationError: The module is missing; names what installs it.
-    """
-    if importlib.util.find_spec(module) is None:
-        raise ConfigurationError(f"{owner} needs {package}: pip install 'prefixroute[{extra}]'")
-
-
-def suggestion(name: object, valid: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: what may be meant, what there is."""
-    names = sorted(valid)
-    near = difflib.get_close_matches(str(name), names, n=1)
-    return f"{f'did you mean {near[0]!r}? ' if near else ''}There are: {', '.join(names)}"
 
 
 def url_of(scheme: str, host: str, port: int | None, path: str) -> str:
