@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.measuring import machine, packages
 from tests.engines import setup, vllm_setup
 from tests.engines.llama import LlamaReplicas
 from tests.engines.replica import Replica, Replicas
@@ -74,23 +72,3 @@ FLEETS: Final[Mapping[str, Fleet]] = {
         versions=_vllm_versions,
     ),
 }
-
-
-def packages(*names: str) -> Mapping[str, str]:
-    """Return the versions of packages in this environment."""
-    return {name: importlib.metadata.version(name) for name in names}
-
-
-def machine() -> Mapping[str, object]:
-    """Return what the figures were measured on."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }

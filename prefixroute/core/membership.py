@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from prefixroute.core.endpoint import Endpoint
@@ -50,11 +51,12 @@ class Members:
         members: Each endpoint with its accounting, in the order given.
         virtual_nodes: Of each ring, per unit of weight.
         seed: Of each ring.
+        before: Those that these follow: rings are made of theirs.
     """
 
     __slots__ = (
-        "_by_id", "_by_url", "_groups", "_seed", "_serving", "_virtual_nodes", "endpoints",
-        "states",
+        "_by_id", "_by_url", "_earlier", "_groups", "_rings", "_seed", "_serving", "_virtual_nodes",
+        "endpoints", "states",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +65,7 @@ class Members:
         *,
         virtual_nodes: int,
         seed: int,
+        before: Members | None = None,
     ) -> None:
         pairs = tuple(members)
         self.states = tuple(state for state, _ in pairs)
@@ -71,6 +74,8 @@ class Members:
         self._by_id = {endpoint.id: state for state, endpoint in pairs}
         self._by_url = {endpoint.url: state for state, endpoint in pairs}
         self._groups: dict[frozenset[str], tuple[Group, ...]] = {}
+        self._rings: dict[tuple[int, str], Ring] = {}  # by the group's label
+        self._earlier = {} if before is None else dict(before._rings)  # noqa: SLF001 - same class
         self._serving: dict[str, frozenset[str]] = {"": self._serve("")}
         for endpoint in self.endpoints:
             for model in endpoint.models or ():
@@ -136,13 +141,26 @@ class Members:
             [(endpoint.id, endpoint.weight) for endpoint in serving],
             virtual_nodes=self._virtual_nodes,
             seed=self._seed,
+            before=self._earlier.pop((tier, model), None),
         )
+        self._rings[tier, model] = ring
         states = [self._by_id[endpoint.id] for endpoint in serving]
         return Group((tier, model), states, ring, sum(endpoint.weight for endpoint in serving))
 
 
 def _shown(name: object) -> object:
     return shown_url(name) if "://" in str(name) else name
+
+
+@lru_cache(maxsize=2048)
+def _of_url(url: str) -> Endpoint:
+    """Return a URL's endpoint; remembered, for discovery hands in the same URLs again and again."""
+    return Endpoint(url)
+
+
+def _made_of(item: str) -> Endpoint:
+    """Return the endpoint of what should be a URL; anything else is refused with its reason."""
+    return _of_url(item) if type(item) is str else Endpoint(item)
 
 
 def check_endpoints(endpoints: Iterable[Endpoint | str]) -> list[Endpoint]:
@@ -159,7 +177,7 @@ def check_endpoints(endpoints: Iterable[Endpoint | str]) -> list[Endpoint]:
             f"endpoints: a {shown} was given, it must be a list of URLs or Endpoints; "
             "put them into [...]"
         )
-    made = [item if isinstance(item, Endpoint) else Endpoint(item) for item in endpoints]
+    made = [item if isinstance(item, Endpoint) else _made_of(item) for item in endpoints]
     if not made:
         raise ConfigurationError("endpoints=[] must name at least one endpoint")
     seen: dict[str, Endpoint] = {}

@@ -11,7 +11,6 @@ tokens and the endpoints' queues decide whether going elsewhere is cheaper.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -58,6 +57,9 @@ _KNOWN_FADE: Final = 0.99
 _REPLY_TOKENS: Final = 256.0
 """What the one endpoint that had a chat's last turn holds beyond it: the reply that it generated.
 Small beside what a turn of a long chat costs, it keeps a chat of short turns from wandering."""
+
+_EVERYBODY: Final = -1
+"""The bits of all endpoints."""
 
 _NEAREST: Final = 32
 """Endpoints of the ring order that are weighed, beside those of a spread and the map's."""
@@ -144,84 +146,101 @@ class NestedPolicy(StatelessPolicy):
         level = int(homes.depth > 0) if _may_credit(homes, held) else None
         limits = self._bound.limits(group, ask.available)
         states = group.states
-        allowed = [index for index in order if states[index].in_flight < limits[index]]
+        allowed = {index for index in order if states[index].in_flight < limits[index]}
         if not allowed and len(order) < len(every):
             order = every  # the bound holds as long as anybody has room
-            allowed = [index for index in order if states[index].in_flight < limits[index]]
-        overflow = not allowed
-        weighed = self._weigh(ask, order, held, home if level is not None else None, level or 0)
-        best = min(weighed, key=lambda w: w.cost if overflow or w.index in allowed else math.inf)
+            allowed = {index for index in order if states[index].in_flight < limits[index]}
+        prefills = self._prefills(ask, order, held, home if level is not None else None, level or 0)
+        loads, costs = self._weigh(ask, order, prefills)
+        among = enumerate(costs)  # all, where all are full
+        best = min((cost, at) for at, cost in among if not allowed or order[at] in allowed)[1]
+        index, chosen = order[best], prefills[best]
         return Choice(
-            index=best.index,
-            reason=_reason(ask, homes, best.index, available, allowed, held),
+            index=index,
+            reason=_reason(ask, homes, index, available, allowed, held),
             home=home,
             depth=homes.depth,
             candidates=order,
-            loads=[w.load for w in weighed],
-            bound=limits[best.index],
+            loads=loads,
+            bound=limits[index],
             spread=homes.spread,
-            held_tokens=best.held_tokens,
-            held_blocks=held.get(best.index, 0),
-            uncached_tokens=best.uncached_tokens,
-            shared_tokens=_tokens(ask, homes.sure.get(best.index, 0)),
-            credit_level=level if best.index == home else None,
+            held_tokens=chosen.held_tokens,
+            held_blocks=held.get(index, 0),
+            uncached_tokens=chosen.uncached_tokens,
+            shared_tokens=_tokens(ask, homes.sure.get(index, 0)),
+            credit_level=level if index == home else None,
             spreads=homes.spreads,
         )
 
     def _held_blocks(self, prompt: Prompt, group: Group, sure: dict[int, int]) -> dict[int, int]:
         """Return the leading blocks that each index is believed to hold."""
         held = dict(sure)
+        holders = self._map.holders(prompt.chain, _EVERYBODY)
+        if not holders:
+            return held
         index_of = {state.bit: index for index, state in enumerate(group.states)}
-        for sent, bits in self._map.holders(prompt.chain, sum(index_of)):
+        for sent, bits in holders:
             blocks, left = prompt.with_reply(sent), bits
             while left:
                 bit = left & -left
                 left ^= bit
-                index = index_of[bit]
-                held[index] = max(held.get(index, 0), blocks)
+                index = index_of.get(bit)  # None: of another group
+                if index is not None and held.get(index, 0) < blocks:
+                    held[index] = blocks
         return held
 
-    def _weigh(
+    def _prefills(
         self, ask: Ask, order: Sequence[int], held: dict[int, int], home: int | None, level: int
-    ) -> list[_Weighed]:
-        queues, states = ask.queues, ask.group.states
-        tokens, rate = ask.tokens, queues.rate
-        found, replies = self._credit[level]
+    ) -> list[_Prefill]:
+        """Return what each candidate would have to compute; those that hold the same share it."""
+        tokens, rate = ask.tokens, ask.queues.rate
         most = max(held.values(), default=0)
-        holders = [index for index, blocks in held.items() if blocks == most]
-        reply = _REPLY_TOKENS if len(holders) == 1 else 0.0
-        weighed = []
+        alone = sum(blocks == most for blocks in held.values()) == 1
+        of_blocks: dict[int, _Prefill] = {}
+        prefills = []
         for index in order:
             blocks = held.get(index, 0)
-            held_tokens = _tokens(ask, blocks)
-            uncached = max(1.0, tokens - held_tokens)
-            if index == home and queues.foreign:
-                uncached = max(1.0, uncached * (1.0 - found / replies))
-            missing = uncached if blocks == most else uncached + reply
-            weighed.append(_Weighed(index, uncached, held_tokens, missing / rate))
-        least = min(w.seconds for w in weighed)
-        for w in weighed:
-            self._price(w, ask, states[w.index], least)
-        return weighed
+            prefill = of_blocks.get(blocks)
+            if prefill is None or index == home:
+                held_tokens = _tokens(ask, blocks)
+                uncached = max(1.0, tokens - held_tokens)
+                if index == home and ask.queues.foreign:
+                    found, replies = self._credit[level]
+                    uncached = max(1.0, uncached * (1.0 - found / replies))
+                missing = uncached + _REPLY_TOKENS if alone and blocks != most else uncached
+                prefill = _Prefill(uncached, held_tokens, missing / rate)
+                if index != home:
+                    of_blocks[blocks] = prefill
+            prefills.append(prefill)
+        return prefills
 
-    def _price(self, weighed: _Weighed, ask: Ask, state: EndpointState, least: float) -> None:
-        """Set what it costs to send the request there, seconds: its own time, and others'.
+    def _weigh(
+        self, ask: Ask, order: Sequence[int], prefills: Sequence[_Prefill]
+    ) -> tuple[list[float], list[float]]:
+        """Return each candidate's load, and what it costs to send the request there, seconds.
 
-        Whoever comes while the queue lasts is delayed: the relative value of an M/G/1 queue.
+        Its own time, and others': whoever comes while the queue lasts is delayed, by the relative
+        value of an M/G/1 queue.
 
         Source: Hyytia, Penttinen, Aalto, "Size- and state-aware dispatching problem with
         queue-specific job sizes", EJOR 217 (2012), of own requests; all others' are in the price.
         """
-        queues, now, seconds = ask.queues, ask.now, weighed.seconds
-        own = queues.own_s(state, now)
-        weighed.load = own + queues.foreign_s(state, now)
-        told = queues.told(state, now)
-        price = max(_PRICE_KNOWN, _PRICE_TOLD * queues.busy.lengthening) if told else _PRICE
-        price -= (price - _PRICE_KNOWN) * self._share_known
-        if not told:
-            price += _PRICE_BLIND * queues.wait_over_service(state)
-        delay = queues.pressure(state) * seconds * (own + 0.5 * seconds)
-        weighed.cost = weighed.load + seconds + delay + price * (seconds - least)
+        queues, states, now = ask.queues, ask.group.states, ask.now
+        least = min(prefill.seconds for prefill in prefills)
+        known, told = self._share_known, max(_PRICE_KNOWN, _PRICE_TOLD * queues.busy.lengthening)
+        told -= (told - _PRICE_KNOWN) * known
+        guessed = _PRICE - (_PRICE - _PRICE_KNOWN) * known
+        scale, outlook = queues.scale(), queues.outlook
+        loads, costs = [], []
+        for index, prefill in zip(order, prefills, strict=True):
+            seconds = prefill.seconds
+            own, foreign, blindness, pressure = outlook(states[index], now, scale)
+            load = own + foreign
+            delay = pressure * seconds * (own + 0.5 * seconds)
+            price = told if blindness is None else guessed + _PRICE_BLIND * blindness
+            loads.append(load)
+            costs.append(load + seconds + delay + price * (seconds - least))
+        return loads, costs
 
     @property
     def _share_known(self) -> float:
@@ -295,15 +314,14 @@ class NestedPolicy(StatelessPolicy):
         state.bit = 0
 
 
-class _Weighed:
-    """One candidate's figures."""
+class _Prefill:
+    """What a candidate would have to compute, tokens and seconds."""
 
-    __slots__ = ("cost", "held_tokens", "index", "load", "seconds", "uncached_tokens")
+    __slots__ = ("held_tokens", "seconds", "uncached_tokens")
 
-    def __init__(self, index: int, uncached: float, held_tokens: float, seconds: float) -> None:
-        self.index, self.seconds = index, seconds
-        self.uncached_tokens, self.held_tokens = uncached, held_tokens
-        self.load = self.cost = 0.0
+    def __init__(self, uncached_tokens: float, held_tokens: float, seconds: float) -> None:
+        self.uncached_tokens, self.held_tokens = uncached_tokens, held_tokens
+        self.seconds = seconds
 
 
 def _may_credit(homes: Homes, held: dict[int, int]) -> bool:
@@ -323,7 +341,7 @@ def _reason(
     homes: Homes,
     index: int,
     available: set[int],
-    allowed: Sequence[int],
+    allowed: set[int],
     held: dict[int, int],
 ) -> Reason:
     home = homes.order[0]

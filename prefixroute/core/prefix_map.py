@@ -7,6 +7,7 @@ endpoint that leaves is forgotten by dropping its bit from the mask of the livin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import or_
 from typing import Final
 
 from prefixroute.core.bounded import BoundedDict
@@ -59,13 +60,7 @@ class PrefixMap:
 
     def add(self, chain: Sequence[int], bit: int) -> None:
         """Note that these blocks were sent to the endpoint."""
-        masks = self._masks
-        for prefix in chain:
-            mask = masks.get(prefix)
-            if mask is None:
-                masks.put(prefix, bit)
-            elif not mask & bit:
-                masks.put(prefix, mask | bit)
+        self._masks.merge(chain, bit, or_)
 
     def discard(self, chain: Sequence[int], bit: int) -> None:
         """Note that the endpoint does not hold these blocks."""
@@ -87,16 +82,15 @@ class PrefixMap:
         """
         alive = self._alive & bits
         found: list[tuple[int, int]] = []
-        peek = self._masks.peek
-        for blocks, prefix in enumerate(chain):
-            mask = peek(prefix)
-            still = alive & mask if mask is not None else 0
+        masks = self._masks.leading(chain)
+        for blocks, mask in enumerate(masks):
+            still = alive & mask
             if still != alive:
                 if blocks and alive & ~still:
                     found.append((blocks, alive & ~still))
                 alive = still
                 if not alive:
                     return found
-        if chain and alive:
-            found.append((len(chain), alive))
+        if masks and alive:
+            found.append((len(masks), alive))
         return found

@@ -145,10 +145,13 @@ class Queues:
             return others.tokens_left(self.rate, now) / self.rate + max(0.0, outside_s)
         if self.fresh(state, now):
             return max(0.0, state.foreign_s - max(0.0, now - state.reported_at))
-        waits = self.waits
-        if not self.foreign or waits.mean_s <= 0.0:
+        if not self.foreign or self.waits.mean_s <= 0.0:
             return 0.0
-        wait = waits.at(state)
+        return self._guessed_s(state, now, self.waits.at(state))
+
+    def _guessed_s(self, state: EndpointState, now: float, mean_s: float) -> float:
+        """Return the wait for others without a fresh report, given the mean one there."""
+        waits, wait = self.waits, mean_s
         if state.wait_at > -math.inf:
             age = max(0.0, now - state.wait_at)
             wait += (state.wait_s - wait) * math.exp(-age / (_RELAX * waits.mean_s))
@@ -164,18 +167,41 @@ class Queues:
             return 0.0
         return self.waits.at(state) / self.waits.service_s
 
+    def scale(self) -> float:
+        """Return what own work, as it is recorded, is multiplied by to be per second; 0: none."""
+        if self._began is None:
+            return 0.0
+        fade = math.exp(-math.log(2.0) * (self._now - self._began) / self._half_life_s)
+        window = (1.0 - fade) * self._half_life_s / math.log(2.0)
+        return 1.0 / (self._weight * max(_SHORTEST_WINDOW_S, window))
+
     def pressure(self, state: EndpointState) -> float:
         """Return own requests per second that an endpoint gets while it is busy once.
 
         That is lambda / (1 - rho) of own requests: so many of them are delayed by whoever makes the
         endpoint's queue a second longer, per second that the queue is long already.
         """
-        if self._began is None or state.sent <= 0.0:
-            return 0.0
-        fade = math.exp(-math.log(2.0) * (self._now - self._began) / self._half_life_s)
-        window = (1.0 - fade) * self._half_life_s / math.log(2.0)
-        scale = 1.0 / (self._weight * max(_SHORTEST_WINDOW_S, window))
-        return state.sent * scale / (1.0 - min(_BUSIEST, state.work * scale))
+        return _pressure(state, self.scale())
+
+    def outlook(
+        self, state: EndpointState, now: float, scale: float
+    ) -> tuple[float, float, float | None, float]:
+        """Return all that is asked of a candidate, at the cost of one call.
+
+        Returns:
+            :meth:`own_s`, :meth:`foreign_s`, :meth:`wait_over_service` (``None``: others' requests
+            are told, see :meth:`told`) and :meth:`pressure`, given :meth:`scale`.
+        """
+        own = self.own_s(state, now) if state.open or state.queued or state.backlog else 0.0
+        pressure = _pressure(state, scale) if state.sent > 0.0 else 0.0
+        if self.told(state, now):
+            return own, self.foreign_s(state, now), None, pressure
+        waits = self.waits
+        if not self.foreign or waits.service_s <= 0.0:  # nothing learned yet
+            return own, self.foreign_s(state, now), 0.0, pressure
+        mean_s = waits.at(state)
+        foreign = self._guessed_s(state, now, mean_s) if waits.mean_s > 0.0 else 0.0
+        return own, foreign, mean_s / waits.service_s, pressure
 
     # -- what happens ----------------------------------------------------------
 
@@ -312,3 +338,9 @@ class Queues:
             state.outside_s += _OUTSIDE_STEP * (outside_s - state.outside_s)
             more = requests - others.requests - state.outside_requests
             state.outside_requests += _OUTSIDE_STEP * more
+
+
+def _pressure(state: EndpointState, scale: float) -> float:
+    if state.sent <= 0.0:
+        return 0.0
+    return state.sent * scale / (1.0 - min(_BUSIEST, state.work * scale))

@@ -1,4 +1,5 @@
 """``Roster``: the lock, the ledger behind it, and all that changes who belongs to a router."""
+# ruff: noqa: SLF001 - the lock is a part of the roster that it is of
 
 from __future__ import annotations
 
@@ -8,8 +9,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -86,35 +86,9 @@ class Roster(ABC):
         self._ledger.swap(self._members, self._now())
         _rosters.add(self)
 
-    @contextmanager
-    def _locked(self) -> Iterator[tuple[Ledger, float]]:
+    def _locked(self) -> _Locked:
         """Take the lock, release what was dropped, and tell observers once it is given back."""
-        events: list[Event] = []
-        holder = threading.get_ident()
-        try:
-            with self._lock:
-                self._holder = holder
-                try:
-                    ledger, now = self._ledger, self._now()
-                    while self.dropped:
-                        self._end(ledger, self.dropped.popleft(), now, neutral=True)
-                    # Whoever waits goes first, before this call and after what it has freed.
-                    granted = self._grant(ledger, now) if ledger.waiting else []
-                    try:
-                        yield ledger, now
-                    finally:
-                        if ledger.waiting:
-                            granted += self._grant(ledger, now)
-                        events = ledger.take_events()
-                        if events and self._trials is not None:
-                            self._trials.heard(events, self._members.states)
-                        for notify in granted:
-                            notify()
-                finally:
-                    self._holder = 0
-        finally:
-            if events:
-                self._tell(events)
+        return _Locked(self)
 
     @abstractmethod
     def _end(self, ledger: Ledger, loan: Loan, now: float, *, neutral: bool) -> None:
@@ -151,8 +125,11 @@ class Roster(ABC):
 
     # -- membership ------------------------------------------------------------
 
-    def _ring_of(self, members: Iterable[tuple[EndpointState, Endpoint]]) -> Members:
-        return Members(members, virtual_nodes=self._placement.virtual_nodes, seed=self._seed)
+    def _ring_of(
+        self, members: Iterable[tuple[EndpointState, Endpoint]], before: Members | None = None
+    ) -> Members:
+        nodes = self._placement.virtual_nodes
+        return Members(members, virtual_nodes=nodes, seed=self._seed, before=before)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -184,13 +161,15 @@ class Roster(ABC):
                 if state is None or state.endpoint.url != endpoint.url:
                     state = EndpointState(endpoint)  # another server: nothing known of it holds
                 pairs.append((state, endpoint))
-            members = self._ring_of(pairs)  # outside the lock: it takes milliseconds
+            members = self._ring_of(pairs, self._members)  # outside the lock: it takes milliseconds
             for model in {m for state, e in pairs if not state.member for m in e.models or ()}:
                 members.groups(model)  # and so do these rings, which are looked at in _joining
             shadow = None if self._trials is None else self._trials.shadow
             twins = None if shadow is None else shadow.members_of(pairs)
             with self._locked() as (ledger, now):
-                changed = tuple(e.id for s, e in pairs if s.member and s.endpoint != e)
+                changed = tuple(
+                    e.id for s, e in pairs if s.member and s.endpoint is not e and s.endpoint != e
+                )
                 joined, left = ledger.swap(members, now)
                 self._members = members
                 if shadow is not None and twins is not None:
@@ -359,13 +338,63 @@ class Roster(ABC):
             self._trials.forked()
 
 
+class _Locked:
+    """The lock of a roster for the length of a ``with``; it gives its ledger and the time.
+
+    A class, for every request takes it several times, and a generator costs twice as much.
+    """
+
+    __slots__ = ("_granted", "_lock", "_now", "_roster")
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster, self._lock = roster, roster._lock
+        self._granted: Sequence[Callable[[], object]] = ()
+
+    def __enter__(self) -> tuple[Ledger, float]:
+        roster = self._roster
+        self._lock.acquire()
+        try:
+            roster._holder = threading.get_ident()
+            ledger, self._now = roster._ledger, roster._now()
+            while roster.dropped:
+                roster._end(ledger, roster.dropped.popleft(), self._now, neutral=True)
+            if ledger.waiting:  # they go first, before this call and after what it has freed
+                self._granted = roster._grant(ledger, self._now)
+        except BaseException:
+            self._give_back()
+            raise
+        return ledger, self._now
+
+    def __exit__(self, *_: object) -> None:
+        roster, ledger = self._roster, self._roster._ledger
+        events: Sequence[Event] = ()
+        try:
+            granted = self._granted
+            if ledger.waiting:
+                granted = [*granted, *roster._grant(ledger, self._now)]
+            if ledger.events:
+                events = ledger.take_events()
+                if roster._trials is not None:
+                    roster._trials.heard(events, roster._members.states)
+            for notify in granted:
+                notify()
+        finally:
+            self._give_back()
+            if events:
+                roster._tell(events)
+
+    def _give_back(self) -> None:
+        self._roster._holder = 0
+        self._lock.release()
+
+
 _rosters: weakref.WeakSet[Roster] = weakref.WeakSet()
 """Every router of the process, for the child of a fork."""
 
 
 def _after_fork() -> None:
     for roster in list(_rosters):
-        roster._after_fork()  # noqa: SLF001 - same module
+        roster._after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has no fork

@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import add
 from typing import Final
 
 from prefixroute.core.bounded import BoundedDict
@@ -158,11 +159,9 @@ class Traffic:
             group: Of requests with one eligible set.
             blocks: How many of them a request that continues this one has too; ``None``: all.
         """
-        weight, counts = self._weight, self._counts
+        weight = self._weight
         self._totals.put(group, (self._totals.get(group) or 0.0) + weight)
-        for prefix in chain:
-            stored = counts.get(prefix)
-            counts.put(prefix, weight if stored is None else stored + weight)
+        self._counts.merge(chain, weight, add)
         self._ended(chain[-1:], weight)
         if blocks is not None and blocks < len(chain):  # the same again, or one that goes on
             self._ended(chain[blocks - 1 : blocks], weight)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from operator import add
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,3 +83,22 @@ def test_transform_replaces_and_removes() -> None:
     assert table.peek(7) == 70
     table.clear()
     assert len(table) == 0
+
+
+chains = st.lists(st.integers(0, 30), unique=True, max_size=12)
+
+
+@given(st.integers(2, 60), st.lists(chains, max_size=12), chains)
+def test_whole_chains_are_merged_and_read_as_one_key_after_another(
+    bound: int, merged: list[list[int]], asked: list[int]
+) -> None:
+    table: BoundedDict[int, int] = BoundedDict(bound)
+    one_by_one: BoundedDict[int, int] = BoundedDict(bound)
+    for number, chain in enumerate(merged, 1):
+        table.merge(chain, number, add)
+        for key in chain:
+            one_by_one.put(key, (one_by_one.get(key) or 0) + number)
+        assert (table._young, table._old) == (one_by_one._young, one_by_one._old)
+    values = [table.peek(key) for key in asked]
+    known = values.index(None) if None in values else len(values)
+    assert table.leading(asked) == values[:known]

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from prefixroute.core import circle
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.fixed import Fixed
 from prefixroute.core.health import HealthState
@@ -488,3 +489,20 @@ def test_case_41_ten_thousand_changes_leave_nothing_behind() -> None:
 
 def small() -> Nested:
     return Nested(virtual_nodes=4, max_prefixes=256)
+
+
+def test_a_change_of_members_makes_rings_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    fill = circle.Circle._fill
+
+    def counted(self: circle.Circle, seed: int) -> None:
+        made.append(len(self.slots))
+        fill(self, seed)
+
+    monkeypatch.setattr(circle.Circle, "_fill", counted)
+    router = make_router(urls(12))
+    assert made == [12]
+    router.remove(urls(12)[3])
+    router.add("http://new:8000/v1")
+    router.set_endpoints([Endpoint(url, models=["m"]) for url in urls(12)])
+    assert made == [12]

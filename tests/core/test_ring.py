@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefixroute.core import circle as circle_module
 from prefixroute.core import ring as ring_module
 from prefixroute.core.hashing import digest64
 from prefixroute.core.ring import Ring
@@ -96,8 +97,8 @@ def test_case_21_add_remove_add_is_the_same_as_fresh() -> None:
 def test_case_21_colliding_virtual_nodes_stay_with_a_member_whatever_the_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ring_module._points.cache_clear()
-    monkeypatch.setattr(ring_module, "digest64", lambda data, seed: digest64(data, seed) % 256)
+    circle_module._points.cache_clear()
+    monkeypatch.setattr(circle_module, "digest64", lambda data, seed: digest64(data, seed) % 256)
     try:
         some = names(12)  # 12 x 40 virtual nodes on 256 places
         before = owners(ring_of(some, nodes=40), range(256))
@@ -109,21 +110,21 @@ def test_case_21_colliding_virtual_nodes_stay_with_a_member_whatever_the_list(
             assert old in (new, "gpu-3")
         assert len(ring_of(rest, nodes=40)) == 11 * 40  # survivors keep all points
     finally:
-        ring_module._points.cache_clear()
+        circle_module._points.cache_clear()
 
 
 def test_case_22_a_key_above_the_last_virtual_node_wraps() -> None:
     ring = ring_of(names(4))
-    last = max(ring._keys)
+    last = max(ring._circle.keys)
     assert last < TOP
     assert ring.order(TOP) == ring.order(0) == ring.order(last)
-    assert ring.order(last - 1)[0] == ring._owners[-1]
+    assert ring.order(last - 1)[0] == ring._circle.owners[-1]
 
 
 def test_a_key_on_a_virtual_node_belongs_to_the_next_one() -> None:
     ring = ring_of(names(4))
     for at in range(20):
-        assert ring.order(ring._keys[at])[0] == ring._owners[at + 1]
+        assert ring.order(ring._circle.keys[at])[0] == ring._circle.owners[at + 1]
 
 
 @pytest.mark.parametrize("weight", [0.25, 0.5, 1.0, 2.0, 4.0, 80.0])
@@ -176,14 +177,68 @@ def test_remembered_orders_are_bounded() -> None:
     rng = random.Random(0)
     for key in (rng.getrandbits(64) for _ in range(20_000)):
         assert ring.order(key) == tuple(ring.walk(key))
-        assert len(ring._orders) <= ring_module._REMEMBERED_ORDERS
+        assert len(ring._orders) <= ring_module._MOST_ORDERS
     assert len(ring._orders) > 1000
 
 
-def test_a_large_ring_remembers_no_orders() -> None:
-    ring = ring_of(names(65), nodes=8)
-    ring.order(1)
-    assert not ring._orders
+def test_a_large_ring_remembers_fewer_orders() -> None:
+    ring = ring_of(names(512), nodes=8)
+    rng = random.Random(0)
+    for key in (rng.getrandbits(64) for _ in range(2000)):
+        assert ring.order(key) == tuple(ring.walk(key))
+        assert len(ring._orders) <= ring_module._REMEMBERED // 512
+
+
+@given(st.data(), st.lists(st.text(max_size=3), min_size=1, max_size=16, unique=True))
+def test_a_ring_made_of_another_is_the_same_as_one_made_of_nothing(
+    data: st.DataObject, some: list[str]
+) -> None:
+    ring: Ring | None = None
+    for _ in range(4):
+        chosen = data.draw(st.lists(st.sampled_from(some), unique=True))
+        heavy = data.draw(st.sets(st.sampled_from(some)))
+        members = [(i, 2.0 if i in heavy else 1.0) for i in chosen]
+        ring = Ring(members, virtual_nodes=20, before=ring)
+        fresh = Ring(members, virtual_nodes=20)
+        assert ring._circle.keys == fresh._circle.keys
+        assert [ring.order(key) for key in KEYS[:20]] == [fresh.order(key) for key in KEYS[:20]]
+
+
+def test_a_ring_made_of_another_hashes_only_who_has_come_or_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    points = circle_module._points
+
+    def counted(member_id: str, count: int, seed: int) -> object:
+        asked.append(member_id)
+        return points(member_id, count, seed)
+
+    before = ring_of(names(40))
+    monkeypatch.setattr(circle_module, "_points", counted)
+    after = Ring(
+        [(name, 1.0) for name in [*names(40)[1:], "new"]], virtual_nodes=128, before=before
+    )
+    assert asked == ["gpu-0", "new"]
+    assert owners(after) == owners(ring_of([*names(40)[1:], "new"]))
+
+
+@pytest.mark.parametrize("places", [1, 7, 64])
+def test_a_ring_made_of_another_orders_equal_virtual_nodes_alike(
+    monkeypatch: pytest.MonkeyPatch, places: int
+) -> None:
+    circle_module._points.cache_clear()
+    monkeypatch.setattr(circle_module, "digest64", lambda data, seed: digest64(data, seed) % places)
+    try:
+        some = names(12)
+        for without in (some[1:], some[:-1], [*some[:5], *some[6:]]):
+            smaller = ring_of(without, nodes=20)
+            larger = Ring([(i, 1.0) for i in some], virtual_nodes=20, before=smaller)
+            assert owners(larger, range(places)) == owners(ring_of(some, nodes=20), range(places))
+            again = Ring([(i, 1.0) for i in without], virtual_nodes=20, before=larger)
+            assert owners(again, range(places)) == owners(smaller, range(places))
+    finally:
+        circle_module._points.cache_clear()
 
 
 def test_golden_orders() -> None:

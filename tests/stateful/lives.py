@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -35,17 +34,12 @@ class TattlingLock:
         self._lock = threading.RLock()
         self._depth = 0
 
-    def __enter__(self) -> None:
+    def acquire(self) -> None:
         self._lock.acquire()
         self._depth += 1
         self.taken_twice = self.taken_twice or self._depth > 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def release(self) -> None:
         self._depth -= 1
         self._lock.release()
 
