@@ -152,7 +152,7 @@ class Router(RouterCore):
         """
         from prefixroute.configuration import read_file  # noqa: PLC0415 - few need it
 
-        return cls(**read_file(path).arguments(), tokenizer=tokenizer, observers=observers)
+        return read_file(path).make(cls, tokenizer=tokenizer, observers=observers)
 
     @classmethod
     def from_env(
@@ -176,8 +176,8 @@ class Router(RouterCore):
         """
         from prefixroute.configuration import read_environment  # noqa: PLC0415 - few need it
 
-        settings = read_environment(environ, prefix=prefix).arguments()
-        return cls(**settings, tokenizer=tokenizer, observers=observers)
+        found = read_environment(environ, prefix=prefix)
+        return found.make(cls, tokenizer=tokenizer, observers=observers)
 
     # -- clients ---------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def check(
 
     try:
         found = read_file(file, _Every() if no_env else os.environ)
-        router = Router(**found.arguments())
+        router = found.make(Router)
     except ConfigurationError as error:
         if as_json:
             print(json.dumps({"file": str(file), "ok": False, "error": str(error)}))

@@ -21,7 +21,7 @@ from prefixroute.core.fixed import Fixed, LeastLoaded, Random_, RoundRobin
 from prefixroute.core.health import HealthPolicy
 from prefixroute.core.nested import Nested
 
-__all__ = ["PLACEMENTS", "SECTIONS", "TOP", "Key", "document_type", "keys_of", "schema"]
+__all__ = ["PLACEMENTS", "PLACES", "SECTIONS", "TOP", "Key", "document_type", "keys_of", "schema"]
 
 SECTIONS: Final[Mapping[str, type]] = {"failover": Failover, "health": HealthPolicy}
 """Tables, and what each becomes."""
@@ -34,6 +34,13 @@ PLACEMENTS: Final[Mapping[str, type]] = {
     "round_robin": RoundRobin,
 }
 """Kinds of ``placement``."""
+
+PLACES: Final[Mapping[str, str]] = {
+    "placement": "How prompts are placed; default: nested.",
+    "holdout_placement": "How those of the holdout are; default: round_robin.",
+    "shadow": "A placement that decides for every request and influences none.",
+}
+"""Keys that are a placement."""
 
 _UNKNOWN_HERE: Final = {"RetryCallState": object, "ssl": SimpleNamespace(SSLContext=object)}
 """Names that the annotations of what is no data need, so that nothing has to be loaded for them."""
@@ -63,13 +70,13 @@ TOP: Final = (
         name="ask_load",
         type=bool,
         default=False,
-        text="Ask engines for their load in the headers of their replies.",
+        text="Ask engines for their load with every request (a header that vLLM answers).",
     ),
     Key(
         name="holdout",
         type=float | None,
         default=None,
-        text="Share of the conversations that a baseline places, to measure the gain.",
+        text="Share of the conversations that a baseline places, above 0 and below 1.",
     ),
     Key(
         name="inject_usage",
@@ -87,7 +94,7 @@ TOP: Final = (
         name="remember_bodies",
         type=int,
         default=0,
-        text="Bytes of request bodies kept to prime endpoints that join with; 0: none.",
+        text="Bytes of request bodies that may be remembered, to prime endpoints that join.",
     ),
     Key(
         name="seed",
@@ -140,9 +147,10 @@ def document_type() -> type[msgspec.Struct]:
             default={},
             text="What holds for every endpoint that does not say otherwise.",
         ),
-        "placement": Key(
-            name="placement", type=placement, default="nested", text="How prompts are placed."
-        ),
+        **{
+            name: Key(name=name, type=placement | msgspec.UnsetType, default={}, text=text)
+            for name, text in PLACES.items()
+        },
         **{name: _section(name, cls) for name, cls in SECTIONS.items()},
         **{key.name: key for key in TOP},
     }  # fmt: skip

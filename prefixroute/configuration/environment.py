@@ -10,7 +10,7 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from prefixroute.configuration.description import PLACEMENTS, SECTIONS, TOP, Key, keys_of
+from prefixroute.configuration.description import PLACEMENTS, PLACES, SECTIONS, TOP, Key, keys_of
 from prefixroute.configuration.reading import Configuration, load, made_of
 from prefixroute.core.checks import suggestion
 from prefixroute.core.endpoint import Endpoint
@@ -58,8 +58,9 @@ def read_environment(
 def variables() -> dict[str, Key]:
     """Return the variables, without their prefix, and the setting that each is."""
     urls = Key(name="endpoints", type=list[str], default=(), text="URLs, separated by commas.")
-    kind = Key(name="placement", type=str, default="nested", text="How prompts are placed.")
-    found = {"ENDPOINTS": urls, "PLACEMENT": kind, **{key.name.upper(): key for key in TOP}}
+    found = {"ENDPOINTS": urls, **{key.name.upper(): key for key in TOP}}
+    for name, text in PLACES.items():
+        found[name.upper()] = Key(name=name, type=str, default=None, text=text)
     for table, key in _in_tables():
         if get_origin(key.type) is not Mapping:
             found[f"{table}__{key.name}".upper()] = key
@@ -68,7 +69,8 @@ def variables() -> dict[str, Key]:
 
 def _in_tables() -> Iterator[tuple[str, Key]]:
     for cls in PLACEMENTS.values():
-        yield from (("placement", key) for key in keys_of(cls).values())
+        for name in PLACES:
+            yield from ((name, key) for key in keys_of(cls).values())
     for table, cls in SECTIONS.items():
         yield from ((table, key) for key in keys_of(cls).values())
     for key in keys_of(Endpoint).values():
@@ -77,8 +79,8 @@ def _in_tables() -> Iterator[tuple[str, Key]]:
 
 
 def _put(data: dict[str, Any], path: list[str], value: object) -> None:
-    if path == ["placement"]:
-        path = ["placement", "kind"]
+    if path[0] in PLACES and len(path) == 1:
+        path = [path[0], "kind"]
     table: dict[str, Any] = data
     for part in path[:-1]:
         inner: object = table.get(part, {})

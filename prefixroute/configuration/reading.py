@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from prefixroute.configuration.description import PLACEMENTS, SECTIONS, TOP, keys_of
-from prefixroute.core.checks import check_int, check_number, refusal, suggestion
+from prefixroute.configuration.description import PLACEMENTS, PLACES, SECTIONS, TOP, keys_of
+from prefixroute.core.checks import refusal, suggestion
 from prefixroute.core.documents import MalformedDocument, check_document_path, parse_document
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.failover import Failover
@@ -22,9 +22,11 @@ from prefixroute.errors import ConfigurationError
 __all__ = ["Configuration", "load", "made_of", "read_file"]
 
 _KEYS: Final = (
-    "endpoints", "endpoint_defaults", "placement", *SECTIONS, *(key.name for key in TOP),
+    "endpoints", "endpoint_defaults", *PLACES, *SECTIONS, *(key.name for key in TOP),
 )  # fmt: skip
 _DEFAULTS: Final = tuple(key for key in ENDPOINT_KEYS if key not in ("url", "id"))
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,28 +38,45 @@ class Configuration:
         placement: ``None``: the default.
         failover: ``None``: the default.
         health: ``None``: the default.
-        ask_load: Whether engines are asked for their load in headers.
-        holdout: Share of the conversations that a baseline places; ``None``: none.
         inject_usage: Whether streams that ask for no usage are made to.
+        ask_load: Whether requests ask engines for their load.
         peers: ``None``: not known.
-        remember_bodies: Bytes of bodies kept to prime endpoints with.
         seed: ``None``: the default.
+        holdout: ``None``: none.
+        holdout_placement: ``None``: the default.
+        shadow: ``None``: none.
+        remember_bodies: Bytes; 0: none.
+        source: Where it is from, which begins messages.
     """
 
     endpoints: tuple[Endpoint, ...]
     placement: Placement | None = None
     failover: Failover | None = None
     health: HealthPolicy | None = None
-    ask_load: bool = False
-    holdout: float | None = None
     inject_usage: bool = False
+    ask_load: bool = False
     peers: int | None = None
-    remember_bodies: int = 0
     seed: int | None = None
+    holdout: float | None = None
+    holdout_placement: Placement | None = None
+    shadow: Placement | None = None
+    remember_bodies: int = 0
+    source: str = field(default="configuration", compare=False)
 
     def arguments(self) -> dict[str, Any]:
         """Return it as the arguments of ``Router``."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "source"}
+
+    def make(self, router: Callable[..., R], **more: object) -> R:
+        """Return a router of a class, with further arguments of it.
+
+        Raises:
+            ConfigurationError: What cannot work; names the source, too.
+        """
+        try:
+            return router(**self.arguments(), **more)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.source}: {error}") from None
 
 
 def read_file(path: Path | str, environ: Mapping[str, str] | None = None) -> Configuration:
@@ -113,9 +132,10 @@ def made_of(data: Mapping[str, Any], source: str, environ: Mapping[str, str]) ->
         check_keys(defaults, "endpoint_defaults", _DEFAULTS)
         return Configuration(
             endpoints=_endpoints(data.get("endpoints"), defaults, environ),
-            placement=_placement(data.get("placement")),
+            **{name: _placement(name, data.get(name)) for name in PLACES},  # type: ignore[arg-type]
             **{name: _section(data, name, cls) for name, cls in SECTIONS.items()},  # type: ignore[arg-type]
             **_top(data),
+            source=source,
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
@@ -141,21 +161,21 @@ def _endpoints(
     return tuple(check_endpoints(made))
 
 
-def _placement(given: object) -> Placement | None:
+def _placement(name: str, given: object) -> Placement | None:
     if given is None:
         return None
     table = {"kind": given} if isinstance(given, str) else given
     if not isinstance(table, Mapping):
         raise ConfigurationError(
-            f"placement is of type {type(given).__name__}; it must be a kind or a table with one"
+            f"{name} is of type {type(given).__name__}; it must be a kind or a table with one"
         )
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in PLACEMENTS:
         said = "has no kind" if kind is None else f"has the kind {kind!r}, which is none"
-        raise ConfigurationError(f"placement {said}; {suggestion(kind, PLACEMENTS)}")
+        raise ConfigurationError(f"{name} {said}; {suggestion(kind, PLACEMENTS)}")
     cls = PLACEMENTS[kind]
-    check_keys(table, "placement", ("kind", *keys_of(cls)))
-    made: Placement = _made(cls, "placement", {k: v for k, v in table.items() if k != "kind"})
+    check_keys(table, name, ("kind", *keys_of(cls)))
+    made: Placement = _made(cls, name, {k: v for k, v in table.items() if k != "kind"})
     return made
 
 
@@ -181,14 +201,7 @@ def _table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _top(data: Mapping[str, Any]) -> dict[str, Any]:
     given = {key.name: data[key.name] for key in TOP if data.get(key.name) is not None}
-    if "peers" in given:
-        check_int("Router", "peers", given["peers"], 1)
-    if type(given.get("seed", 0)) is not int:
-        raise refusal("Router", "seed", given["seed"], "an int")
-    for name in ("ask_load", "inject_usage"):
-        if type(given.get(name, False)) is not bool:
-            raise refusal("Router", name, given[name], "true or false")
-    if "holdout" in given:
-        check_number("Router", "holdout", given["holdout"], above=True, at_most=1.0)
-    check_int("Router", "remember_bodies", given.get("remember_bodies", 0), 0)
+    for key in TOP:  # the rest is checked by the router itself
+        if key.type is bool and type(given.get(key.name, False)) is not bool:
+            raise refusal("Router", key.name, given[key.name], "true or false")
     return given

@@ -30,6 +30,9 @@ def test_variables_become_settings() -> None:
             "PREFIXROUTE_HEALTH__PROBE_PATH": "/ready",
             "PREFIXROUTE_INJECT_USAGE": "1",
             "PREFIXROUTE_PEERS": "3",
+            "PREFIXROUTE_SHADOW": "nested",
+            "PREFIXROUTE_SHADOW__TARGET": "0.5",
+            "PREFIXROUTE_HOLDOUT": "0.05",
             "PREFIXROUTE_SEED": "",
             "GPU_KEY": "k",
             "HOME": "/",
@@ -45,6 +48,7 @@ def test_variables_become_settings() -> None:
     assert found.failover == Failover(statuses={429, 503}, replay_sent=True)
     assert found.health == HealthPolicy(error_rate=None, eject_for_s=2.5, probe_path="/ready")
     assert (found.inject_usage, found.peers, found.seed) == (True, 3, None)
+    assert (found.shadow, found.holdout) == (Nested(target=0.5), 0.05)
 
 
 def test_a_router_is_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +79,7 @@ def test_they_override_the_file_that_one_of_them_names(tmp_path: Path) -> None:
         read_environment(environ)
     path.write_text("endpoints = ['http://a']\npeers = 0")
     with pytest.raises(ConfigurationError) as raised:
-        read_environment({"PREFIXROUTE_CONFIG": str(path)})
+        Router.from_env({"PREFIXROUTE_CONFIG": str(path)})
     assert str(raised.value).startswith(f"environment and {path}: Router(peers=0)")
 
 
@@ -100,7 +104,7 @@ def test_they_override_the_file_that_one_of_them_names(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_cannot_work_is_named(name: str, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        read_environment({**ONE, f"PREFIXROUTE_{name}": text})
+        Router.from_env({**ONE, f"PREFIXROUTE_{name}": text})
     assert said in str(raised.value)
 
 

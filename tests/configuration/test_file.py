@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import os
 import pickle
@@ -25,6 +27,11 @@ FULL = """
 seed = 7
 peers = 4
 inject_usage = true
+ask_load = true
+holdout = 0.05
+holdout_placement = "random"
+shadow = { kind = "nested", target = 0.5 }
+remember_bodies = 1_000_000
 
 [endpoint_defaults]
 max_in_flight = 32
@@ -68,7 +75,7 @@ def written(folder: Path, text: str, name: str = "prefixroute.toml") -> Path:
 def refused(folder: Path, text: str) -> str:
     path = written(folder, text)
     with pytest.raises(ConfigurationError) as raised:
-        read_file(path, {"SET": SECRET})
+        read_file(path, {"SET": SECRET}).make(Router)
     said = str(raised.value)
     assert said.startswith(f"{path}: ")
     assert SECRET not in said
@@ -77,7 +84,9 @@ def refused(folder: Path, text: str) -> str:
 
 def test_everything_that_is_data_can_be_said(tmp_path: Path) -> None:
     environ = {"GPU_KEY": "one", "HOSTED_KEY": "two"}
-    assert read_file(written(tmp_path, FULL), environ) == Configuration(
+    found = read_file(written(tmp_path, FULL), environ)
+    assert isinstance(found.holdout_placement, RandomPlacement)
+    assert found == Configuration(
         endpoints=(
             Endpoint(
                 "http://gpu-0:8000/v1",
@@ -100,8 +109,13 @@ def test_everything_that_is_data_can_be_said(tmp_path: Path) -> None:
         failover=Failover(max_attempts=2, statuses={503}, deadline_s=30),
         health=HealthPolicy(failures=3, probe_every_s=5),
         inject_usage=True,
+        ask_load=True,
         peers=4,
         seed=7,
+        holdout=0.05,
+        holdout_placement=found.holdout_placement,
+        shadow=Nested(target=0.5),
+        remember_bodies=1_000_000,
     )
 
 
@@ -122,6 +136,8 @@ def test_a_router_is_made_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ],
         placement=Fixed(prefix_bytes=512),
         seed=7,
+        holdout=0.05,
+        holdout_placement=RandomPlacement(),
     )
     assert router.inject_usage
     assert router.fingerprint == same.fingerprint
@@ -159,7 +175,7 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
 
 def test_what_is_read_can_be_sent_to_another_process(tmp_path: Path) -> None:
     found = read_file(written(tmp_path, FULL), {"GPU_KEY": "one", "HOSTED_KEY": "two"})
-    assert pickle.loads(pickle.dumps(found)) == found
+    assert pickle.loads(pickle.dumps(found)).endpoints == found.endpoints
 
 
 URL = 'endpoints = ["http://a"]\n'
@@ -187,6 +203,10 @@ URL = 'endpoints = ["http://a"]\n'
         (URL + "[placement]\nkind = 'nested'\ntarget = 2.0", "placement: Nested(target=2.0) must"),
         (URL + "peers = 0", "Router(peers=0) must be an int, 1 or greater"),
         (URL + "seed = 1.5", "Router(seed=1.5) must be an int"),
+        (URL + "holdout = 2", "Router(holdout=2) must be"),
+        (URL + "remember_bodies = -1", "Router(remember_bodies=-1) must be an int, 0 or greater"),
+        (URL + "ask_load = 'x'", "Router(ask_load='x') must be true or false"),
+        (URL + "shadow = 'nestd'", "shadow has the kind 'nestd', which is none; did you mean"),
         (URL + "inject_usage = 1", "Router(inject_usage=1) must be true or false"),
         (URL + "[endpoint_defaults]\nurl = 'http://b'", "endpoint_defaults has no key 'url'"),
         (URL + "[endpoint_defaults]\ntier = -1", "endpoints[0]: Endpoint('http://a/v1'): tier=-1"),
@@ -245,6 +265,12 @@ def test_the_tables_have_what_the_values_have() -> None:
     assert {"stop", "wait"}.isdisjoint(keys_of(Failover))
     for cls in (Endpoint, Failover, HealthPolicy, Nested, Fixed):
         assert all(key.text for key in keys_of(cls).values()), cls
+
+
+def test_every_setting_of_a_router_can_be_said_but_for_objects() -> None:
+    objects = {"self", "tokenizer", "observers", "clock", "wall_clock"}
+    said = {one.name for one in dataclasses.fields(Configuration)} - {"source"}
+    assert said == set(inspect.signature(Router.__init__).parameters) - objects
 
 
 def test_the_schema_describes_every_setting() -> None:
