@@ -130,6 +130,7 @@ class Traffic:
         """Return after how many blocks a request left this chain; ``None``: none did.
 
         One that ended there has not: the next turn of a conversation goes on where the last ended.
+        Nor has one that went on beyond all of this chain, as when a turn is asked for again.
 
         Args:
             chain: A prompt's prefixes, in order; it may have been counted or not.
@@ -137,10 +138,10 @@ class Traffic:
         """
         peek, ended = self._counts.peek, self._ends.peek
         count = peek(chain[blocks - 1])
-        for at in range(blocks, len(chain) + 1):
+        for at in range(blocks, len(chain)):
             if count is None:
                 return None
-            went_on = peek(chain[at]) if at < len(chain) else None
+            went_on = peek(chain[at])
             if count > ((went_on or 0.0) + (ended(chain[at - 1]) or 0.0)) * _ROUNDING:
                 return at
             count = went_on

@@ -296,6 +296,14 @@ def test_chats_that_take_turns_on_a_fresh_router_stay_where_they_are(
             assert len(set(places_of_one)) == 1, (seed, endpoints, places_of_one)
 
 
+def test_a_chat_whose_turns_are_asked_for_again_stays_where_it_is() -> None:
+    for seed in range(10):
+        router = make_router(4, seed=seed)
+        turns = conversation(("chat", seed), 4, first=60, system="Be brief.")
+        again = [turns[0], turns[1], turns[0], turns[2], turns[1], turns[1], turns[3]]
+        assert len({serve(router, body) for body in again}) == 1
+
+
 @pytest.mark.parametrize("form", [str, lambda said: list(said.encode())], ids=["text", "tokens"])
 def test_a_lone_prompt_that_grows_stays_where_it_is(form: Callable[[str], Any]) -> None:
     for seed in range(20):

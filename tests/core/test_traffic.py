@@ -87,6 +87,13 @@ def test_a_prefix_is_branched_where_requests_went_different_ways() -> None:
     assert counts.branch([9, 8], 1) is None
 
 
+def test_a_turn_that_is_asked_for_again_is_no_branch() -> None:
+    counts = traffic()
+    counts.record([1, 2], "g")
+    counts.record([1, 2, 3], "g")
+    assert [counts.branch([1, 2], at) for at in (1, 2)] == [None, None]
+
+
 def test_a_growing_text_ends_before_its_tail() -> None:
     counts = traffic()
     counts.record([1, 2, 90], "g", 2)
