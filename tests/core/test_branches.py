@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import pytest
 
-from prefixroute import AttemptsFailed, ConfigurationError, Endpoint, Failover
+from prefixroute import AttemptsFailed, ConfigurationError, Endpoint, Failover, Router
 from prefixroute.core import roster
 from prefixroute.core.exchange import Exchange
 from prefixroute.core.failover import Rounds
@@ -21,6 +21,7 @@ from prefixroute.core.nested import Nested
 from prefixroute.core.pieces import pack_ids, plain_ids
 from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import Prompt
+from prefixroute.core.queues import Queues
 from prefixroute.core.rendered import _tool, split_rendered
 from prefixroute.core.request import read_prompt
 from prefixroute.core.router import RouterCore
@@ -121,6 +122,49 @@ def test_the_child_of_a_fork_keeps_a_seed_of_its_own(monkeypatch: pytest.MonkeyP
     again._after_fork()
     went = [[router.acquire({}).endpoint.id for _ in range(8)] for router in (seeded, again)]
     assert went[0] == went[1]
+
+
+def test_the_child_of_a_fork_goes_on_holding_out() -> None:
+    router = Router(["http://a", "http://b"], holdout=0.5, seed=0)
+    lease = router.acquire(chat("hello"))
+    router._after_fork()
+    lease.release()  # the parent's
+    with router.acquire(chat("hello")):
+        assert router.stats().in_flight == 1
+    assert router.stats().holdout is not None
+
+
+def test_a_clock_that_fails_leaves_the_lock_free() -> None:
+    class Stopped(FakeClock):
+        stopped = False
+
+        def __call__(self) -> float:
+            if self.stopped:
+                raise OSError("no clock")
+            return super().__call__()
+
+    clock = Stopped()
+    router = make_router(2, clock=clock)
+    clock.stopped = True
+    with pytest.raises(OSError, match="no clock"):
+        router.stats()
+    clock.stopped = False
+    assert router.stats().in_flight == 0
+    assert not router.in_lock
+
+
+def test_a_request_without_a_digest_is_none_that_fails_everywhere() -> None:
+    router = make_router(2)
+    with router.acquire(chat("hello")) as lease:
+        lease.failed(status=500, digest=7)
+    router.note_served(lambda: None)
+    with router.acquire(chat("hello")) as lease:
+        lease.failed(status=500, digest=7)  # still the one that fails everywhere
+    assert sum(one.failures for one in router.stats().endpoints) == 1
+
+
+def test_queues_without_a_clock_yet_have_no_scale() -> None:
+    assert Queues(half_life_s=600.0, foreign=True).scale() == 0.0
 
 
 def test_a_probe_of_one_that_left_says_nothing() -> None:

@@ -144,6 +144,17 @@ class TestBlocks:
         mixed.add_all([(b"M", [text(d)] if d == b"short" else d) for d in texts], extra=3)
         assert mixed.chain == one_by_one.chain
 
+    @pytest.mark.parametrize("steps", [(), (2, 4)])
+    def test_and_so_they_are_with_steps_before_the_first_block(
+        self, steps: tuple[int, ...]
+    ) -> None:
+        texts = [b"short", b"z" * 100]
+        one_by_one, at_once = ChainBuilder(8), ChainBuilder(8)
+        for data in texts:
+            one_by_one.add(b"M", [text(data)], steps=steps)
+        at_once.add_all([(b"M", data) for data in texts], steps=steps)
+        assert (at_once.chain, at_once.ends) == (one_by_one.chain, one_by_one.ends)
+
 
 class TestWindow:
     def test_only_the_window_counts(self) -> None:

@@ -13,6 +13,7 @@ from prefixroute import (
     HealthState,
     LeastLoaded,
     Nested,
+    Router,
     UnknownEndpointError,
 )
 from prefixroute.core.others import OthersLoad
@@ -294,6 +295,29 @@ def test_settings_say_what_the_fingerprint_is_made_of() -> None:
     differing = {name for name in one.settings if one.settings[name] != other.settings[name]}
     assert differing == {"seed"}
     assert one.fingerprint != other.fingerprint
+
+
+def test_the_tokenizer_is_among_them() -> None:
+    class Letters:
+        name = "letters"
+
+        def encode(self, text: str) -> list[int]:
+            return [ord(letter) for letter in text]
+
+    router = Router(urls(2), tokenizer=Letters())
+    assert "letters" in router.settings["tokenizer"]
+    assert "tokenizer" not in make_router(2).settings
+
+
+def test_routers_that_hold_out_tell_and_hear_what_is_hot() -> None:
+    old, new = (Router(urls(4), holdout=0.2, seed=0, clock=FakeClock()) for _ in range(2))
+    for body in assistants(0, 40):
+        serve(old, body)
+    hot = old.hot(10)
+    assert hot.prefixes
+    new.report_traffic(hot)
+    told = new._ledger.policy._routed._traffic._others  # type: ignore[attr-defined]
+    assert set(told) == {prefix for prefix, *_ in hot.prefixes}
 
 
 def test_the_traffic_key_tells_who_counts_alike() -> None:
