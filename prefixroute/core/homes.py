@@ -19,9 +19,14 @@ from prefixroute.core.traffic import Traffic, share
 
 __all__ = ["Homes", "Walk", "heads", "traffic_keys"]
 
-_SURE_AFTER: Final = 2.0
-"""Own sightings of what holds nothing, such as an empty root, before it counts as shared by all:
-what goes on from a text so short that it has no boundary stays where that went."""
+_SURE_AFTER: Final = 1.5
+"""Own sightings, two of them somewhat decayed, before a hot prefix counts as shared by all whatever
+follows it: a router's second request stays where the first went, as a chat does whose earlier turns
+were written anew, or a text so short that it has no boundary yet."""
+
+_OWN_TOKENS: Final = 256.0
+"""Unless it has more than this of its own after what it shares: routers that live for a few
+requests would crowd the endpoint that had the first. Less is computed anywhere within no time."""
 
 _CREDITED_AFTER: Final = 4.0
 """Own sightings of a hot prefix before a home below it is taken to hold what others brought there
@@ -164,18 +169,23 @@ class _Hot:
         self.members = set(head)
         if self._branch is not None and self._branch <= at:
             self._branch = self._traffic.branch(self.keys, at + 1)
-        nothing, told = not self._prompt.ends[at], self._traffic.told(self.keys[at])
-        if (
-            self._branch is not None
-            or told >= _CREDITED_AFTER
-            or (nothing and count >= _SURE_AFTER)
-        ):
+        if self._is_shared(at, count):
             for index in head:
                 self.sure[index] = at + 1
         elif count < _CREDITED_AFTER:
             self.shared = False
         if count < _CREDITED_AFTER:
             self.credited = False
+
+    def _is_shared(self, at: int, count: float) -> bool:
+        """Return whether the endpoints of a hot prefix may be taken to hold it all."""
+        prompt = self._prompt
+        if self._traffic.told(self.keys[at]) >= _CREDITED_AFTER:
+            return True
+        if count >= _SURE_AFTER:
+            return self._branch is not None or not prompt.ends[at]
+        own = (prompt.size - prompt.ends[at]) * prompt.tokens_per_unit
+        return self._branch is not None and own > _OWN_TOKENS
 
     def fallen(self, key: int) -> None:
         """Note that a prefix is not hot; if it was, it rises at the full threshold again."""
