@@ -42,6 +42,7 @@ def test_each_accepted_mutant_has_a_reason() -> None:
     assert all(accepted().values())
 
 
+@pytest.mark.checkout
 def test_what_is_accepted_is_there() -> None:
     for name in accepted():
         where, _, statement = name.partition("  ->  ")[0].partition(": ")
