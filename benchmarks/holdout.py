@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import msgspec
 from openai import OpenAI
 
 from benchmarks.fleets import FLEETS, machine, packages
@@ -66,14 +67,18 @@ class Comparison:
             "holdout": {
                 "hit_rate_gain": _of(held.hit_rate_gain, self.hit_rate_gain),
                 "ttft_gain_s": _of(held.ttft_gain_s, self.ttft_gain_s),
-                **asdict(held),
+                **msgspec.to_builtins(held),
                 "sentence": held.sentence,
             },
         }
 
 
 def _of(gain: Gain | None, ab: float) -> Mapping[str, object] | None:
-    return None if gain is None else {**asdict(gain), "holds_ab": gain.low <= ab <= gain.high}
+    return (
+        None
+        if gain is None
+        else {**msgspec.to_builtins(gain), "holds_ab": gain.low <= ab <= gain.high}
+    )
 
 
 def _mean_ttft_s(result: WorkloadResult) -> float:

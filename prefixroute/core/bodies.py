@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from prefixroute.core.prompt import Prompt
 

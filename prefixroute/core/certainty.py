@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Final
+
+import msgspec
 
 __all__ = ["Gain", "difference", "jackknife", "student"]
 
@@ -16,8 +17,7 @@ _LEAST_PARTS: Final = 8
 """Parts of either group with something in them, below which nothing is said of the difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """A difference between the groups, with its 95 % confidence interval."""
 
     value: float

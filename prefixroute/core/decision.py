@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import fields
 
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.prompt import KeySource
@@ -58,8 +60,7 @@ _SENTENCES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request goes. Holds no prompt text and no key material.
 
     Args:

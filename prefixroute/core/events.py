@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from prefixroute.core.decision import Decision
 
@@ -24,8 +25,24 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSent:
+_OF_ONE_LEASE: Final = frozenset({"context", "decision_s", "serial"})
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What all events are: equal where they tell the same, of whichever lease."""
+
+    def _told(self) -> tuple[object, ...]:
+        names = self.__struct_fields__
+        return tuple([getattr(self, name) for name in names if name not in _OF_ONE_LEASE])
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._told() == self._told()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._told()))
+
+
+class RequestSent(_Event, frozen=True, kw_only=True, eq=False):
     """A lease was taken: a request is about to be sent.
 
     Args:
@@ -40,13 +57,12 @@ class RequestSent:
 
     decision: Decision
     retry: bool
-    decision_s: float | None = field(default=None, compare=False)
-    serial: int = field(default=0, compare=False)
-    context: Context | None = field(default=None, compare=False, repr=False)
+    decision_s: float | None = None
+    serial: int = 0
+    context: Context | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstToken:
+class FirstToken(_Event, frozen=True, kw_only=True, eq=False):
     """The first token of a streamed reply came.
 
     Args:
@@ -57,11 +73,10 @@ class FirstToken:
 
     endpoint_id: str
     ttft_s: float
-    serial: int = field(default=0, compare=False)
+    serial: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDone:
+class RequestDone(_Event, frozen=True, kw_only=True, eq=False):
     """A lease ended.
 
     Args:
@@ -80,11 +95,10 @@ class RequestDone:
     prompt_tokens: int | None
     cached_tokens: int | None
     expected_cached_tokens: float
-    serial: int = field(default=0, compare=False)
+    serial: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointEjected:
+class EndpointEjected(_Event, frozen=True, kw_only=True, eq=False):
     """An endpoint failed too often, or was ejected by hand.
 
     Args:
@@ -98,23 +112,20 @@ class EndpointEjected:
     for_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointReadmitted:
+class EndpointReadmitted(_Event, frozen=True, kw_only=True, eq=False):
     """An ejected endpoint takes requests again."""
 
     endpoint_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointCooling:
+class EndpointCooling(_Event, frozen=True, kw_only=True, eq=False):
     """An endpoint asked to be left alone for ``for_s`` seconds."""
 
     endpoint_id: str
     for_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointPrimed:
+class EndpointPrimed(_Event, frozen=True, kw_only=True, eq=False):
     """An endpoint that joined has been sent the hottest prefixes that it will own.
 
     Args:
@@ -128,8 +139,7 @@ class EndpointPrimed:
     took_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MembershipChanged:
+class MembershipChanged(_Event, frozen=True, kw_only=True, eq=False):
     """Endpoints joined or left, or stay with other settings (a weight, a key)."""
 
     joined: tuple[str, ...]
@@ -137,8 +147,7 @@ class MembershipChanged:
     changed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReply:
+class GroupReply(_Event, frozen=True, kw_only=True, eq=False):
     """A lease of one of the two groups of a holdout ended.
 
     Args:
@@ -156,8 +165,7 @@ class GroupReply:
     ttft_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowPlaced:
+class ShadowPlaced(_Event, frozen=True, kw_only=True, eq=False):
     """A shadow placement has decided for a request that is being sent.
 
     Args:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from prefixroute.core.decision import Decision
 from prefixroute.core.placement import Ask
@@ -14,8 +15,7 @@ __all__ = ["Boundary", "Explanation"]
 _SHOWN: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
+class Boundary(msgspec.Struct, frozen=True, kw_only=True):
     """One boundary of a prompt.
 
     Args:
@@ -30,8 +30,7 @@ class Boundary:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request would go where it would go; ``str()`` of it is for people.
 
     Args:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+import msgspec
 
 from prefixroute.core.certainty import Gain, difference
 from prefixroute.core.load import Loan
@@ -31,8 +32,7 @@ _ALLOWED: Final = 30.0
 """Requests more than that which it may have: one long conversation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStats:
+class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """What one group of conversations came to.
 
     Args:
@@ -69,8 +69,7 @@ class GroupStats:
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldoutStats:
+class HoldoutStats(msgspec.Struct, frozen=True, kw_only=True):
     """A holdout's two groups and the difference.
 
     Both share the endpoints, so that the difference is not that of two fleets: see

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+import msgspec
 
 from prefixroute.core.crowding import uniform
 from prefixroute.core.hashing import digest64, utf8
@@ -55,8 +56,7 @@ def is_held_out(conversation: int, share: float) -> bool:
     return uniform(conversation, _SALT) < share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
+class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
     """Places as ``placement`` does, but for a share of the conversations.
 
     Args:

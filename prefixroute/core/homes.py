@@ -7,9 +7,11 @@ set is the home.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from prefixroute.core.crowding import keeps, uniform
 from prefixroute.core.membership import Group
@@ -39,8 +41,7 @@ _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _TIER_SALT: Final = 0x9E37_79B9_7F4A_7C15
 
 
-@dataclass(slots=True, kw_only=True)
-class Homes:
+class Homes(msgspec.Struct, kw_only=True):
     """Where a chain belongs.
 
     Args:
@@ -89,7 +90,7 @@ class Walk:
         total = traffic.total(group.label)
         if share(total, total) * len(group) <= self._target:
             return _unknown(chain, ring)
-        hot = _Hot(prompt, traffic_keys(chain, group), traffic)
+        hot = _Hot(prompt, traffic_keys(chain, group), traffic, len(group))
         head: Sequence[int] = ()
         depth, unique = len(chain) - 1, False
         keeps_together = depth if prompt.source is KeySource.SESSION else None
@@ -104,7 +105,7 @@ class Walk:
             head = within[:spread]
             hot.passed(at, count, head)
         members = hot.members
-        rest = [i for i in ring.order(chain[depth]) if members is not None and i not in members]
+        rest = () if members is None else [i for i in ring.order(chain[depth]) if i not in members]
         return Homes(
             order=[*self._thinned(head, chain[depth], group), *rest],
             depth=depth,
@@ -112,7 +113,7 @@ class Walk:
             credited=unique and hot.credited,
             shared=unique and hot.shared,
             sure=hot.sure,
-            spread=len(members) if members is not None else 1,
+            spread=hot.spread,
             spreads=hot.spreads,
         )
 
@@ -146,14 +147,17 @@ class _Hot:
     """What one walk knows of the hot prefixes that it has passed."""
 
     __slots__ = (
-        "_branch", "_prompt", "_traffic", "credited", "keys", "members", "shared", "spreads",
-        "sure",
+        "_all", "_branch", "_prompt", "_traffic", "credited", "keys", "members", "shared", "spread",
+        "spreads", "sure",
     )  # fmt: skip
 
-    def __init__(self, prompt: Prompt, keys: Sequence[int], traffic: Traffic) -> None:
-        self._prompt, self._traffic, self.keys = prompt, traffic, keys
+    def __init__(
+        self, prompt: Prompt, keys: Sequence[int], traffic: Traffic, endpoints: int
+    ) -> None:
+        self._prompt, self._traffic, self.keys, self._all = prompt, traffic, keys, endpoints
         self._branch: int | None = 0  # a request left the chain after so many blocks; None: no more
         self.members: set[int] | None = None  # None: all
+        self.spread = 1
         self.credited = self.shared = True
         self.sure: dict[int, int] = {}
         self.spreads: list[tuple[int, int]] = []
@@ -165,13 +169,13 @@ class _Hot:
 
     def passed(self, at: int, count: float, head: Sequence[int]) -> None:
         """Note that a prefix is hot, and who shares it."""
-        self.spreads.append((self.keys[at], len(head)))
-        self.members = set(head)
+        self.spread = len(head)
+        self.spreads.append((self.keys[at], self.spread))
+        self.members = set(head) if self.spread < self._all else None
         if self._branch is not None and self._branch <= at:
             self._branch = self._traffic.branch(self.keys, at + 1)
         if self._is_shared(at, count):
-            for index in head:
-                self.sure[index] = at + 1
+            self.sure.update(dict.fromkeys(head, at + 1))
         elif count < _CREDITED_AFTER:
             self.shared = False
         if count < _CREDITED_AFTER:
@@ -224,6 +228,8 @@ def heads(need: float, within: Sequence[int], group: Group) -> int:
     """Return how many of the first endpoints it takes to give a prefix ``need`` mean weights."""
     if need <= 1.0:
         return 1
+    if group.even is not None:
+        return min(len(within), math.ceil(need * (1.0 - 1e-9)))
     states = group.states
     wanted = need * group.weight / len(group) * (1.0 - 1e-9)
     total = 0.0

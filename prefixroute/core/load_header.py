@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -39,8 +38,7 @@ _KV_USAGE: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderLoad:
+class HeaderLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What a reply's header says of its engine.
 
     Args:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import fields as dataclass_fields
 from typing import Final, assert_never
 
 from prefixroute.core.events import (
@@ -84,9 +83,7 @@ def _line_of_joining(event: MembershipChanged | EndpointPrimed) -> tuple[str, di
 
 
 def _line_of_trial(event: GroupReply | ShadowPlaced) -> tuple[str, dict[str, object]]:
-    fields: dict[str, object] = {
-        part.name: getattr(event, part.name) for part in dataclass_fields(event)
-    }
+    fields: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
     match event:
         case GroupReply(held_out=held_out):
             return f"a reply of the {'held-out' if held_out else 'routed'} group", fields

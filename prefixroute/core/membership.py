@@ -24,18 +24,32 @@ class Group:
         label: Names the group's traffic; stays the same when members come and go.
         states: Members with a positive weight.
         ring: Members are named on it by their index in ``states``.
-        weight: The sum of their weights.
+        endpoints: Their endpoints, which are the states' as soon as the router takes the group.
+
+    Attributes:
+        weight: The sum of the weights.
+        even: The weight that each of them has; ``None``: they differ.
+        limited: Some have a ``max_in_flight``.
+        everyone: The indices of all.
     """
 
-    __slots__ = ("label", "ring", "states", "weight")
+    __slots__ = ("even", "everyone", "label", "limited", "ring", "states", "weight")
 
     def __init__(
-        self, label: tuple[int, str], states: Sequence[EndpointState], ring: Ring, weight: float
+        self,
+        label: tuple[int, str],
+        states: Sequence[EndpointState],
+        ring: Ring,
+        endpoints: Sequence[Endpoint],
     ) -> None:
         self.label = label
         self.states = tuple(states)
         self.ring = ring
-        self.weight = weight
+        weights = [endpoint.weight for endpoint in endpoints]
+        self.weight = sum(weights)
+        self.even = weights[0] if len(set(weights)) == 1 else None
+        self.limited = any(endpoint.max_in_flight is not None for endpoint in endpoints)
+        self.everyone = tuple(range(len(weights)))
 
     def __len__(self) -> int:
         return len(self.states)
@@ -145,7 +159,7 @@ class Members:
         )
         self._rings[tier, model] = ring
         states = [self._by_id[endpoint.id] for endpoint in serving]
-        return Group((tier, model), states, ring, sum(endpoint.weight for endpoint in serving))
+        return Group((tier, model), states, ring, serving)
 
 
 def _shown(name: object) -> object:

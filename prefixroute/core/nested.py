@@ -11,7 +11,7 @@ tokens and the endpoints' queues decide whether going elsewhere is cheaper.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -137,11 +137,14 @@ class NestedPolicy(StatelessPolicy):
             return self.keyless(ask)
         homes = self._walk.homes(prompt, group, ask.now)
         held = self._held_blocks(prompt, group, homes.sure)
-        available = set(ask.available)
-        every = order = [index for index in homes.order if index in available]
+        available: Collection[int] = ask.available
+        every = order = homes.order
+        if available is not group.everyone:
+            available = set(available)
+            every = order = [index for index in order if index in available]
         if len(order) > _NEAREST:
             near = max(_NEAREST, homes.spread)
-            order = order[:near] + [index for index in order[near:] if index in held]
+            order = [*order[:near], *[index for index in order[near:] if index in held]]
         home = homes.order[0]
         level = int(homes.depth > 0) if _may_credit(homes, held) else None
         limits = self._bound.limits(group, ask.available)
@@ -193,26 +196,36 @@ class NestedPolicy(StatelessPolicy):
         self, ask: Ask, order: Sequence[int], held: dict[int, int], home: int | None, level: int
     ) -> list[_Prefill]:
         """Return what each candidate would have to compute; those that hold the same share it."""
-        tokens, rate = ask.tokens, ask.queues.rate
         most = max(held.values(), default=0)
-        alone = sum(blocks == most for blocks in held.values()) == 1
-        of_blocks: dict[int, _Prefill] = {}
-        prefills = []
-        for index in order:
-            blocks = held.get(index, 0)
-            prefill = of_blocks.get(blocks)
-            if prefill is None or index == home:
-                held_tokens = _tokens(ask, blocks)
-                uncached = max(1.0, tokens - held_tokens)
-                if index == home and ask.queues.foreign:
-                    found, replies = self._credit[level]
-                    uncached = max(1.0, uncached * (1.0 - found / replies))
-                missing = uncached + _REPLY_TOKENS if alone and blocks != most else uncached
-                prefill = _Prefill(uncached, held_tokens, missing / rate)
-                if index != home:
-                    of_blocks[blocks] = prefill
-            prefills.append(prefill)
+        alone = sum([blocks == most for blocks in held.values()]) == 1
+        blocks_of = [held.get(index, 0) for index in order]
+        of_blocks = {
+            blocks: self._prefill(ask, blocks, behind=alone and blocks != most)
+            for blocks in set(blocks_of)
+        }
+        prefills = [of_blocks[blocks] for blocks in blocks_of]
+        if home in order and ask.queues.foreign:
+            found, replies = self._credit[level]
+            at = order.index(home)
+            blocks = blocks_of[at]
+            behind = alone and blocks != most
+            prefills[at] = self._prefill(ask, blocks, behind=behind, credit=found / replies)
         return prefills
+
+    @staticmethod
+    def _prefill(ask: Ask, blocks: int, *, behind: bool, credit: float = 0.0) -> _Prefill:
+        """Return what is to be computed where so many blocks are held.
+
+        Args:
+            ask: The question.
+            blocks: How many.
+            behind: Another endpoint alone holds more: the reply that it generated, too.
+            credit: Share of the rest that others are taken to have brought there.
+        """
+        held_tokens = _tokens(ask, blocks)
+        uncached = max(1.0, max(1.0, ask.tokens - held_tokens) * (1.0 - credit))
+        missing = uncached + _REPLY_TOKENS if behind else uncached
+        return _Prefill(uncached, held_tokens, missing / ask.queues.rate)
 
     def _weigh(
         self, ask: Ask, order: Sequence[int], prefills: Sequence[_Prefill]
@@ -340,7 +353,7 @@ def _reason(
     ask: Ask,
     homes: Homes,
     index: int,
-    available: set[int],
+    available: Collection[int],
     allowed: set[int],
     held: dict[int, int],
 ) -> Reason:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["Others", "OthersLoad", "OwnLoad"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnLoad:
+class OwnLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What a router has at one endpoint, for other routers to know.
 
     Args:
@@ -24,8 +23,7 @@ class OwnLoad:
     draining: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OthersLoad:
+class OthersLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What all other routers have at one endpoint, as they say.
 
     Args:
@@ -37,8 +35,7 @@ class OthersLoad:
     tokens: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Others:
+class Others(msgspec.Struct, frozen=True, kw_only=True):
     """The same, as an endpoint's accounting keeps it.
 
     Args:

@@ -7,8 +7,9 @@ one router learns; all of its methods are called under the router's lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from prefixroute.core.checks import check_number
 from prefixroute.core.decision import Reason
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Ask", "Bound", "Choice", "Placement", "Policy", "least_loaded"]
 
 
-@dataclass(slots=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, kw_only=True):
     """One question to a policy: where should this prompt go, now?
 
     Args:
@@ -52,8 +52,7 @@ class Ask:
         return self.prompt.size * self.per_unit
 
 
-@dataclass(slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, kw_only=True):
     """A policy's answer; indices are the group's."""
 
     index: int
@@ -69,7 +68,7 @@ class Choice:
     uncached_tokens: float = 0.0
     shared_tokens: float = 0.0
     credit_level: int | None = None
-    spreads: Sequence[tuple[int, int]] = field(default=())
+    spreads: Sequence[tuple[int, int]] = ()
 
 
 class Policy(Protocol):
@@ -134,8 +133,7 @@ class Placement(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """The bound on in-flight requests at admission; see :func:`capacity`."""
 
     load_factor: float
@@ -161,7 +159,12 @@ class Bound:
 
     def limits(self, group: Group, available: Sequence[int]) -> dict[int, int]:
         """Return for each available index the most requests that it may hold after admission."""
-        states = group.states
+        states, even = group.states, group.even
+        if even is not None:
+            total_in_flight = sum([states[index].in_flight for index in available])
+            part = even / (even * len(available))
+            most = capacity(total_in_flight, part, self.load_factor, self.load_slack)
+            return dict.fromkeys(available, most)
         total = weight = 0.0
         for index in available:
             total += states[index].in_flight

@@ -6,8 +6,9 @@ Nothing changes here: what was chosen is carried out by the ledger.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from prefixroute.core.bounded import BoundedDict
 from prefixroute.core.decision import Decision, Reason
@@ -25,8 +26,7 @@ _PINNED: Final = 65_536
 """Responses whose endpoint is remembered for ``previous_response_id``."""
 
 
-@dataclass(slots=True)
-class Placed:
+class Placed(msgspec.Struct):
     """A question to the policy with its answer."""
 
     ask: Ask
@@ -120,13 +120,18 @@ class Placer:
         panic: bool,
     ) -> Placed | None:
         for group in groups:
-            available = [
-                index
-                for index, state in enumerate(group.states)
-                if (panic or state.health.takes(now))
-                and not state.full
-                and state.endpoint.id not in exclude
+            states = group.states
+            available: Sequence[int] = [
+                index for index, state in enumerate(states) if panic or state.health.takes(now)
             ]
+            if exclude or group.limited:
+                available = [
+                    index
+                    for index in available
+                    if not states[index].full and states[index].endpoint.id not in exclude
+                ]
+            if len(available) == len(states):
+                available = group.everyone
             if panic:
                 available = _last_resort(group, available)
             elif warming := self._judge.warming(now):
@@ -206,8 +211,8 @@ def _last_resort(group: Group, available: Iterable[int]) -> list[int]:
 
 
 def _warm_enough(
-    group: Group, available: list[int], warming: Collection[EndpointState], now: float
-) -> list[int]:
+    group: Group, available: Sequence[int], warming: Collection[EndpointState], now: float
+) -> Sequence[int]:
     """Leave out who is warming up and has his part of the requests; if others are left."""
     states = group.states
     mean = (sum([state.in_flight for state in states]) + 1) / len(states)

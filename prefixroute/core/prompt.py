@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from operator import index
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from prefixroute.core.hashing import ChainBuilder, pack_fields, running_hash, utf8
 from prefixroute.errors import ConfigurationError
@@ -40,8 +42,7 @@ _GROWS: Final = (KeySource.TEXT, KeySource.TOKENS)
 """Sources whose last block is cut where the prompt happens to end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """Where a placement wants prompts cut.
 
     Args:
@@ -63,8 +64,7 @@ class Cut:
             _as_int("window_bytes", self.window_bytes, least=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
+class Aside(msgspec.Struct, frozen=True, kw_only=True):
     """What a router that compares placements knows of a request beside what places it.
 
     Args:
@@ -82,8 +82,7 @@ class Aside:
     whole: Prompt | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """What placement knows of a request. Holds hashes and sizes, never text.
 
     Args:

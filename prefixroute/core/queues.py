@@ -194,12 +194,12 @@ class Queues:
         """
         own = self.own_s(state, now) if state.open or state.queued or state.backlog else 0.0
         pressure = _pressure(state, scale) if state.sent > 0.0 else 0.0
-        if self.told(state, now):
+        if (state.reported or state.others) and self.told(state, now):
             return own, self.foreign_s(state, now), None, pressure
         waits = self.waits
         if not self.foreign or waits.service_s <= 0.0:  # nothing learned yet
             return own, self.foreign_s(state, now), 0.0, pressure
-        mean_s = waits.at(state)
+        mean_s = waits.mean_s if state.wait_factor == 1.0 else waits.at(state)
         foreign = self._guessed_s(state, now, mean_s) if waits.mean_s > 0.0 else 0.0
         return own, foreign, mean_s / waits.service_s, pressure
 

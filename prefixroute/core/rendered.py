@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import field
 
 from prefixroute.core.body import Fields
 from prefixroute.core.content import is_empty, without_billing_header
@@ -21,8 +23,7 @@ _MARK: Final = re.compile(r"\s*[^\s>\]]{1,40}[>\]]")
 _PROBE: Final = "prefixroute-probe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
+class Chat(msgspec.Struct, frozen=True, kw_only=True):
     """A chat to be rendered, whatever API it came by, in the shape of /v1/chat/completions.
 
     Args:

@@ -8,9 +8,10 @@ each of them has sent where so far.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+import msgspec
 
 from prefixroute.core.endpoint import Endpoint
 from prefixroute.core.health import Health, HealthPolicy
@@ -31,8 +32,7 @@ _MOST_PREFIXES: Final = 131_072
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shadowed:
+class Shadowed(msgspec.Struct, frozen=True, kw_only=True):
     """One request, as both placed it."""
 
     loan: Loan

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["ShadowStats"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowStats:
+class ShadowStats(msgspec.Struct, frozen=True, kw_only=True):
     """What a shadow placement would have done.
 
     What is expected to be cached is counted alike for both: the longest prefix of each prompt that

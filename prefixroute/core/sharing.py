@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from heapq import nlargest
 from operator import itemgetter
+
+from msgspec.structs import replace
 
 from prefixroute.core.crowding import note_crowd
 from prefixroute.core.endpoint import Endpoint

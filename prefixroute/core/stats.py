@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from prefixroute.core.groups import HoldoutStats
 from prefixroute.core.health import HealthState
@@ -24,8 +25,7 @@ _NO_USAGE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointStats:
+class EndpointStats(msgspec.Struct, frozen=True, kw_only=True):
     """One endpoint's counts.
 
     Args:
@@ -83,8 +83,7 @@ class EndpointStats:
         return _NO_USAGE if self.unreported else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """A router's counts; totals are sums over ``endpoints``, which are in the order given.
 
     Args:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from prefixroute.core.decision import Decision
 from prefixroute.core.lease import Lease
@@ -43,8 +44,7 @@ class Failure(Enum):
     """It says nothing about the endpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send the request to ``lease.endpoint``.
 
     ``within_s`` is the longest until the headers of the answer, seconds; ``None``: what the
@@ -53,11 +53,13 @@ class Send:
 
     lease: Lease
     within_s: float | None = None
-    key: str | None = field(default=None, repr=False)
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Send({self.lease!r}, within_s={self.within_s!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Race(Generic[R]):
+class Race(msgspec.Struct, Generic[R], frozen=True):
     """Send as ``first`` says and, if nothing has come after ``after_s``, elsewhere too.
 
     The first answer wins; who has not answered by then is cancelled, and holds nothing.
@@ -77,8 +79,7 @@ class Race(Generic[R]):
     answers: Callable[[Responded[R] | Failed], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Keep(Generic[R]):
+class Keep(msgspec.Struct, Generic[R], frozen=True):
     """Read a refusal's short body and give its connection back; answer with what has it.
 
     It may still become the answer of the call, but must hold nothing while others are tried.
@@ -89,23 +90,20 @@ class Keep(Generic[R]):
     within_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Sleep."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class WaitForCapacity:
+class WaitForCapacity(msgspec.Struct, frozen=True):
     """Wait until ``waiter`` has been given a lease, or for ``seconds``."""
 
     waiter: Waiter
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Responded(Generic[R]):
+class Responded(msgspec.Struct, Generic[R], frozen=True):
     """The endpoint answered.
 
     ``retry_after_s`` is what its headers ask for, seconds; ``None``: nothing.
@@ -116,8 +114,7 @@ class Responded(Generic[R]):
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The attempt ended without a response.
 
     ``cut``: by its :attr:`Send.within_s`, rather than by what the caller's timeouts allow.
@@ -128,15 +125,13 @@ class Failed:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Raced(Generic[R]):
+class Raced(msgspec.Struct, Generic[R], frozen=True):
     """The attempts of a race that ended by themselves, in that order; the others were cancelled."""
 
     ended: tuple[tuple[Lease, Responded[R] | Failed], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[R]):
+class Answer(msgspec.Struct, Generic[R], frozen=True):
     """How the call ends: with a response, or refused because everybody is full.
 
     ``lease`` is still to be released when the response ends; ``None``: it is already.

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from operator import add
 from typing import Final
+
+import msgspec
+from msgspec import field
 
 from prefixroute.core.bounded import BoundedDict
 
@@ -34,8 +36,7 @@ _REPEATED: Final = 1.5
 """Decayed requests: a prefix seen once is not worth telling."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hot:
+class Hot(msgspec.Struct, frozen=True, kw_only=True):
     """What a router has counted of the prefixes that are hot; names of groups and numbers alone.
 
     Args:

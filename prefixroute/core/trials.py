@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from prefixroute.core.checks import check_number, refusal
 from prefixroute.core.crowding import uniform
@@ -35,8 +37,7 @@ _PART_SALT: Final = digest64(b"prefixroute holdout, parts")
 _WHOLE: Final = Cut()
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(msgspec.Struct):
     """What is kept of one lease for the comparison."""
 
     tally: Tally | None

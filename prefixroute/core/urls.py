@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from prefixroute.core.hashing import digest64, utf8
 from prefixroute.errors import ConfigurationError
@@ -21,8 +22,7 @@ _SECRET: Final = re.compile(
 """A parameter of a query whose name says that its value is nobody's business."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrlParts:
+class UrlParts(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's URL, taken apart once."""
 
     scheme: str

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -23,8 +22,7 @@ _LOOKED_AT: Final = 32
 """Occurrences of a name that are looked at, from the end: some events carry an empty one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts of a prompt as a reply reports them; ``None``: not reported."""
 
     prompt_tokens: int | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from prefixroute.core.bodies import Bodies, Remembered, hottest
 from prefixroute.core.endpoint import Endpoint

@@ -9,6 +9,8 @@ from random import Random
 from statistics import median
 from typing import Final
 
+from msgspec import structs
+
 from prefixroute.core.checks import check_number
 from prefixroute.core.prompt import Prompt
 
@@ -162,7 +164,9 @@ class Trace:
     def streamed(self, *, stream: bool) -> Trace:
         """Return the trace with replies that are all streamed, or all not."""
         moved = [
-            r if r.prompt.stream is stream else replace(r, prompt=replace(r.prompt, stream=stream))
+            r
+            if r.prompt.stream is stream
+            else replace(r, prompt=structs.replace(r.prompt, stream=stream))
             for r in self.requests
         ]
         return replace(self, requests=tuple(moved))
@@ -182,4 +186,4 @@ def block_prompt(
         ConfigurationError: As :meth:`Prompt.from_blocks` does.
     """
     prompt = Prompt.from_blocks(block_ids, block_tokens=block_tokens, tokens=tokens)
-    return replace(prompt, stream=True)
+    return structs.replace(prompt, stream=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -38,8 +37,7 @@ _NOT_JSON: Final = digest64(b"a body that is no JSON")
 _KEPT_IDS: Final = ("/responses", "/conversations")
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """One try: the request as it is sent, and what watches how far it gets.
 
     ``transport`` is what sends it; the shells set it. ``lease`` is a caller's.
@@ -52,8 +50,7 @@ class Attempt:
     lease: Lease | None = None
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """An endpoint's response, and the request that it answers."""
 
     response: Any

@@ -57,7 +57,7 @@ def group(weights: tuple[float, ...], in_flight: tuple[int, ...]) -> Group:
         state.in_flight = held
         states.append(state)
     ring = Ring([(s.endpoint.id, s.endpoint.weight) for s in states], virtual_nodes=4)
-    return Group((0, ""), states, ring, sum(weights))
+    return Group((0, ""), states, ring, [state.endpoint for state in states])
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.25, 2.0])

@@ -5,12 +5,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from prefixroute.core.decision import Reason
 from prefixroute.core.endpoint import Endpoint

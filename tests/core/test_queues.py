@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from prefixroute.core.crowding import keeps, note_crowd, uniform
 from prefixroute.core.endpoint import Endpoint
