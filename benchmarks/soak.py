@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import json
 import multiprocessing
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -84,6 +86,7 @@ class Result:
         descriptors: Open files and sockets more than at the start.
         memory_mb: Resident memory of the client's process, after the warm-up and at the end.
         memory_growth: From the one to the other, as a share.
+        objects: Blocks of memory that Python holds for objects, at the same two times.
     """
 
     minutes: float
@@ -99,6 +102,7 @@ class Result:
     descriptors: int = 0
     memory_mb: tuple[float, float] = (0.0, 0.0)
     memory_growth: float = 0.0
+    objects: tuple[int, int] = (0, 0)
 
     @property
     def sound(self) -> bool:
@@ -316,8 +320,10 @@ def descriptors() -> int:
 
 
 def memory_mb() -> float:
-    """Return the resident memory of this process."""
+    """Return the resident memory of this process, without what it has freed and not given back."""
     gc.collect()
+    with suppress(OSError, AttributeError):  # glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -341,11 +347,12 @@ async def soak(minutes: float, urls: list[str], control: Connection) -> Result:
             Disturber(control, router, result).run(callers.until - 1.0)
         )
         await asyncio.sleep(60 * minutes * WARM_UP)
-        warm = memory_mb()
+        warm, objects = memory_mb(), sys.getallocatedblocks()
         await asyncio.gather(disturbing, *calling)
     await sent.aclose()
     result.memory_mb = (warm, memory_mb())
     result.memory_growth = result.memory_mb[1] / warm - 1.0
+    result.objects = (objects, sys.getallocatedblocks())
     result.in_flight = router.stats().in_flight
     await router.aclose()
     result.tasks = len(asyncio.all_tasks()) - tasks

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Fields", "read_fields"]
+__all__ = ["Fields", "decode_fields", "read_fields"]
 
 
 class Fields(msgspec.Struct, gc=False):
@@ -45,7 +45,8 @@ class Fields(msgspec.Struct, gc=False):
 
 
 _NAMES: Final = frozenset(Fields.__struct_fields__)
-_decode_fields = msgspec.json.Decoder(Fields).decode
+decode_fields = msgspec.json.Decoder(Fields).decode
+"""Returns a body's fields; raises ``MsgspecError`` for what is no JSON object to msgspec."""
 
 
 def read_fields(body: Any) -> tuple[Fields | None, bool]:
@@ -67,7 +68,7 @@ def read_fields(body: Any) -> tuple[Fields | None, bool]:
 
 def _decode(data: bytes) -> Fields | None:
     try:
-        return _decode_fields(data)
+        return decode_fields(data)
     except msgspec.MsgspecError:  # json also takes half a surrogate pair, NaN, a byte order mark
         decoded = json.loads(data, parse_constant=lambda _: None)
     if not isinstance(decoded, dict):

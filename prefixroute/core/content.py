@@ -20,6 +20,7 @@ from prefixroute.core.hashing import Part, Segment, digest64, pack_fields, utf8
 from prefixroute.core.prompt import BYTES_PER_TOKEN, KeySource
 
 __all__ = [
+    "MESSAGE_BYTES",
     "TOKEN_BYTES",
     "Content",
     "canonical_json",
@@ -28,7 +29,9 @@ __all__ = [
     "media_part",
     "packed_value",
     "read_chat",
+    "read_messages",
     "size_of",
+    "system_parts",
     "text_part",
     "without_billing_header",
 ]
@@ -158,9 +161,7 @@ def read_chat(messages: Json, system: Json, source: KeySource) -> Content:
         system: The system prompt where it has a field of its own: text or blocks.
         source: What it counts as.
     """
-    root: list[Part] = []
-    if not is_empty(system := without_billing_header(system)):
-        root += [(b"S", b"", 0), *_content_parts(system)]
+    root = system_parts(system)
     if not isinstance(messages, list) or not messages:
         return Content(source=KeySource.NONE, root=root, around=MESSAGE_BYTES)
     count = 0
@@ -171,7 +172,7 @@ def read_chat(messages: Json, system: Json, source: KeySource) -> Content:
         root += _content_parts(without_billing_header(message.get("content")))
         root += _tail_parts(message)
         count += 1
-    rest, replies = _segments(messages[count:] if count else messages)
+    rest, replies = read_messages(messages[count:] if count else messages)
     return Content(source=source, root=root, rest=rest, replies=replies, around=MESSAGE_BYTES)
 
 
@@ -204,7 +205,14 @@ def _is_message(message: Json) -> bool:
     )
 
 
-def _segments(messages: list[Json]) -> tuple[list[Segment], list[int]]:
+def system_parts(system: Json) -> list[Part]:
+    """Return a system prompt that has a field of its own as parts."""
+    system = without_billing_header(system)
+    return [] if is_empty(system) else [(b"S", b"", 0), *_content_parts(system)]
+
+
+def read_messages(messages: list[Json]) -> tuple[list[Segment], list[int]]:
+    """Return the segments of messages behind the root, and which of them a model wrote."""
     segments: list[Segment] = []
     replies: list[int] = []
     for message in messages:

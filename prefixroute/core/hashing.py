@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import mmh3
 
@@ -29,6 +29,7 @@ __all__ = [
     "ChainBuilder",
     "Part",
     "Segment",
+    "copied",
     "digest64",
     "pack_fields",
     "running_hash",
@@ -70,6 +71,12 @@ def running_hash(seed: int = PROMPT_SEED) -> mmh3.mmh3_x64_128:
     return mmh3.mmh3_x64_128(seed=seed & _MASK_32)
 
 
+def copied(running: mmh3.mmh3_x64_128) -> mmh3.mmh3_x64_128:
+    """Return a hash that goes on from where another one is."""
+    copy: Any = running.copy()  # its stub names the base class
+    return copy  # type: ignore[no-any-return]
+
+
 def utf8(text: str) -> bytes:
     """Return text as bytes, also where it holds half of a surrogate pair.
 
@@ -98,11 +105,11 @@ class ChainBuilder:
         block_bytes: Length of a block, in bytes of payload.
     """
 
-    __slots__ = ("_block", "_hash", "chain", "ends", "replies", "root_blocks", "size")
+    __slots__ = ("block_bytes", "chain", "ends", "hash", "replies", "root_blocks", "size")
 
     def __init__(self, block_bytes: int) -> None:
-        self._block = block_bytes
-        self._hash = running_hash()
+        self.block_bytes = block_bytes
+        self.hash = running_hash()
         self.chain: list[int] = []
         self.ends: list[int] = []
         self.replies: list[int] = []
@@ -166,8 +173,8 @@ class ChainBuilder:
             steps: Boundaries before the first whole block.
             replies: Indices of the segments that a model wrote, ascending; their blocks are noted.
         """
-        update, digest = self._hash.update, self._hash.utupledigest
-        chain, ends, short = self.chain, self.ends, -1 if steps else self._block
+        update, digest = self.hash.update, self.hash.utupledigest
+        chain, ends, short = self.chain, self.ends, -1 if steps else self.block_bytes
         fronts: dict[bytes, bytes] = {}
         first, split = len(chain), [(sys.maxsize, 1)]
         for head, body in segments:
@@ -192,7 +199,7 @@ class ChainBuilder:
 
     def _add_text(self, head: bytes, text: bytes, extra: int) -> None:
         """Add a segment: the same as :meth:`add` of one text without steps, but faster."""
-        update, digest = self._hash.update, self._hash.utupledigest
+        update, digest = self.hash.update, self.hash.utupledigest
         chain, ends = self.chain, self.ends
         at, length, base = 0, len(text), self.size
         step = self._step()
@@ -228,18 +235,18 @@ class ChainBuilder:
         for step in steps:
             if step > start:
                 return step
-        if steps and start == steps[-1] and start < self._block:
-            return self._block
+        if steps and start == steps[-1] and start < self.block_bytes:
+            return self.block_bytes
         return start + self._step()
 
     def _step(self) -> int:
         """Return the length of a block that starts now."""
-        return self._block << (len(self.chain) // DOUBLE_EVERY)
+        return self.block_bytes << (len(self.chain) // DOUBLE_EVERY)
 
     def _close(self, head: bytes, entries: list[bytes], pieces: list[bytes], *, last: bool) -> None:
         frame = _FRAME.pack(len(head), len(entries), last)
-        self._hash.update(b"".join([frame, head, *entries, *pieces]))
-        self.chain.append(self._hash.utupledigest()[0])
+        self.hash.update(b"".join([frame, head, *entries, *pieces]))
+        self.chain.append(self.hash.utupledigest()[0])
         self.ends.append(self.size)
 
 

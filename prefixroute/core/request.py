@@ -15,12 +15,31 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from prefixroute.core.body import Fields, read_fields
-from prefixroute.core.content import Content, is_empty, json_part, packed_value, read_chat, size_of
-from prefixroute.core.hashing import ChainBuilder, Part, Segment, pack_fields, utf8, window_key
+from prefixroute.core.content import (
+    MESSAGE_BYTES,
+    Content,
+    is_empty,
+    json_part,
+    packed_value,
+    read_chat,
+    read_messages,
+    size_of,
+    system_parts,
+)
+from prefixroute.core.hashing import (
+    ChainBuilder,
+    Part,
+    Segment,
+    digest64,
+    pack_fields,
+    utf8,
+    window_key,
+)
 from prefixroute.core.prompt import BYTES_PER_TOKEN, Cut, KeySource, Prompt
 from prefixroute.core.rendered import Chat, chat_of
 from prefixroute.core.texts import read_prompts
 from prefixroute.core.tokens import TokenReader
+from prefixroute.core.turns import SeenTurns, Turns
 
 __all__ = ["Body", "Headers", "read_prompt"]
 
@@ -73,6 +92,7 @@ _PATHS: Final = (
 
 
 _CHATS: Final = frozenset({_Shape.CHAT, _Shape.MESSAGES, _Shape.RESPONSES})
+_OF_MESSAGES: Final = frozenset({_Shape.CHAT, _Shape.MESSAGES})
 _DEFAULT_CUT: Final = Cut()
 _NO_KEY: Final = Prompt()
 _NOTHING: Final = Content(source=KeySource.NONE)
@@ -86,6 +106,7 @@ def read_prompt(
     session: str | None = None,
     cut: Cut = _DEFAULT_CUT,
     tokens: TokenReader | None = None,
+    seen: SeenTurns | None = None,
 ) -> Prompt:
     """Return the prompt of a request. Never raises: what cannot be read has an empty chain.
 
@@ -96,13 +117,20 @@ def read_prompt(
         session: Keeps requests together; goes before the header and the body's ``session_id``.
         cut: Where the placement wants prompts cut.
         tokens: Counts prompts in a tokenizer's tokens; ``None``: in bytes.
+        seen: Turns that were read before with the same cut, in bytes; the prompt is the same.
     """
     if isinstance(body, Prompt):
         return body
     try:
         ids = _read_headers(headers)
         session = _id(session) or ids.get(_SESSION)
-        return _read(body, _path(path), session, ids.get(_PREFIX), cut, tokens)
+        path, prefix_id = _path(path), ids.get(_PREFIX)
+        turns = None if seen is None or session is not None else seen.find(body)
+        if turns is not None and seen is not None:
+            prompt = _read_on(turns, path, prefix_id, seen)
+            if prompt is not None:
+                return prompt
+        return _read(body, path, session, prefix_id, cut, tokens, seen)
     except Exception:  # noqa: BLE001 - a request is never failed by routing
         return _NO_KEY
 
@@ -114,6 +142,7 @@ def _read(
     prefix_id: str | None,
     cut: Cut,
     tokens: TokenReader | None,
+    seen: SeenTurns | None,
 ) -> Prompt:
     fields, direct = read_fields(body)
     if fields is None:
@@ -129,6 +158,8 @@ def _read(
     if tokens is not None:
         content, tools = tokens.read(content, tools, partial(_chat, fields, shape), cut)
     built = _build(content, head, tools, session, cut)
+    if seen is not None and session is None and content.replies and shape in _OF_MESSAGES:
+        seen.note(body, _root_digest(fields, head, tools), built)
     return Prompt(
         chain=tuple(built.chain),
         ends=tuple(built.ends),
@@ -143,6 +174,39 @@ def _read(
         stream=stream,
         batch=content.batch,
     )
+
+
+def _read_on(
+    turns: Turns, path: str | None, prefix_id: str | None, seen: SeenTurns
+) -> Prompt | None:
+    """Return the prompt of which some turns were seen; ``None``: it is another one's body."""
+    fields = turns.fields
+    if _shape_of(fields, path, direct=False) not in _OF_MESSAGES or _id(fields.session_id):
+        return None
+    head = _root_head(fields, prefix_id or _id(fields.prompt_cache_key))
+    if _root_digest(fields, head, _tools(fields)) != turns.root:
+        return None
+    built = turns.builder()
+    segments, replies = read_messages(fields.messages)
+    built.add_all(segments, extra=MESSAGE_BYTES, replies=replies)
+    seen.note_next(turns, built)
+    return Prompt(
+        chain=tuple(built.chain),
+        ends=tuple(built.ends),
+        size=built.size,
+        root_blocks=built.root_blocks,
+        replies=tuple(built.replies),
+        source=KeySource.MESSAGES,
+        model=_name(fields.model),
+        pin=_pin(fields, path),
+        stream=fields.stream is True,
+    )
+
+
+def _root_digest(fields: Fields, head: bytes, tools: list[Part]) -> int:
+    """Return a digest of what is in the root beside the messages that lead it."""
+    parts = [*tools, *system_parts(fields.system)]
+    return digest64(pack_fields(b"K", [(b"h", head), *[(kind, data) for kind, data, _ in parts]]))
 
 
 def _build(

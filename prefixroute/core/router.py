@@ -33,6 +33,7 @@ from prefixroute.core.settings import check_placement
 from prefixroute.core.sharing import Sharing
 from prefixroute.core.tokens import Tokenizer, TokenReader
 from prefixroute.core.trials import Trials, with_holdout
+from prefixroute.core.turns import SeenTurns
 from prefixroute.core.waiters import Waiter
 from prefixroute.errors import Saturated
 
@@ -107,6 +108,8 @@ class RouterCore(Lending, Sharing):
         self.wall_clock = wall_clock
         self._cut = self._placement.cut
         self._tokens = None if tokenizer is None else TokenReader(tokenizer)
+        whole = self._tokens is None and self._cut.window_bytes is None
+        self._turns = SeenTurns() if whole else None
         self._budget = RetryBudget(self.failover.budget_share, self.failover.budget_per_minute)
         if holdout is not None or shadow is not None:
             self._trials = Trials(
@@ -165,7 +168,13 @@ class RouterCore(Lending, Sharing):
         """Return what placement knows of a request; never raises."""
         cut, tokens = self._cut, self._tokens
         prompt = read_prompt(
-            body, path=path, headers=headers, session=session, cut=cut, tokens=tokens
+            body,
+            path=path,
+            headers=headers,
+            session=session,
+            cut=cut,
+            tokens=tokens,
+            seen=self._turns,
         )
         if self._trials is None:
             return prompt
