@@ -176,18 +176,18 @@ class ChainBuilder:
         update, digest = self.hash.update, self.hash.utupledigest
         chain, ends, short = self.chain, self.ends, -1 if steps else self.block_bytes
         fronts: dict[bytes, bytes] = {}
-        first, split = len(chain), [(sys.maxsize, 1)]
+        first, split, size = len(chain), [(sys.maxsize, 1)], self.size
         for head, body in segments:
-            if isinstance(body, bytes) and (length := len(body)) <= short:
+            if type(body) is bytes and (length := len(body)) <= short:
                 front = fronts.get(head)
                 if front is None:
                     front = fronts[head] = _FRAME.pack(len(head), 1, 1) + head + _TEXT_ENDS
                 update(front + length.to_bytes(8, "little") + body)
                 chain.append(digest()[0])
-                self.size += length + extra
-                ends.append(self.size)
+                size += length + extra
+                ends.append(size)
                 continue
-            start = len(chain)
+            start, self.size = len(chain), size
             if not isinstance(body, bytes):
                 self.add(head, body, extra=extra, steps=steps)
             elif steps:
@@ -195,6 +195,8 @@ class ChainBuilder:
             else:
                 self._add_text(head, body, extra)
             split.append((start, len(chain) - start))
+            size = self.size
+        self.size = size
         self._note(replies, first, split)
 
     def _add_text(self, head: bytes, text: bytes, extra: int) -> None:

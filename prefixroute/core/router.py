@@ -6,11 +6,10 @@ observers. Inside it a request is placed and counted, or its end is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from prefixroute.core.checks import refusal
 from prefixroute.core.decision import Decision
@@ -38,6 +37,8 @@ from prefixroute.core.waiters import Waiter
 from prefixroute.errors import Saturated
 
 __all__ = ["RouterCore"]
+
+T = TypeVar("T")
 
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -205,8 +206,10 @@ class RouterCore(Lending, Sharing):
             Saturated: Every eligible endpoint is at its ``max_in_flight``.
         """
         prompt = self.read(body, path=path, headers=headers, session=session)
-        with self._placing(prompt) as (ledger, now, groups):
-            return self._place(ledger, prompt, groups, now, _NONE).decision()
+        return self._placing(
+            prompt,
+            lambda ledger, now, groups: self._place(ledger, prompt, groups, now, _NONE).decision(),
+        )
 
     def explain(
         self,
@@ -218,10 +221,13 @@ class RouterCore(Lending, Sharing):
     ) -> Explanation:
         """Return where a request would go now, and why; prints as text. Takes what route takes."""
         prompt = self.read(body, path=path, headers=headers, session=session)
-        with self._placing(prompt) as (ledger, now, groups):
+
+        def explained(ledger: Ledger, now: float, groups: Sequence[Group]) -> Explanation:
             placed = self._place(ledger, prompt, groups, now, _NONE)
             shares, seen = ledger.policy.shares(placed.ask)
             return explanation(placed.ask, placed.decision(), shares, seen)
+
+        return self._placing(prompt, explained)
 
     def acquire(
         self,
@@ -265,9 +271,12 @@ class RouterCore(Lending, Sharing):
             avoid: Ids of endpoints that are chosen only if nobody else is well and has room.
             began: When reading the prompt began, by :meth:`now`; ``None``: not known.
         """
-        with self._placing(prompt) as (ledger, now, groups):
+
+        def lent(ledger: Ledger, now: float, groups: Sequence[Group]) -> Lease:
             placed = self._place(ledger, prompt, groups, now, exclude, avoid)
             return self._lend(ledger, placed, retry=bool(exclude), began=began)
+
+        return self._placing(prompt, lent)
 
     def _lend(
         self,
@@ -295,9 +304,8 @@ class RouterCore(Lending, Sharing):
             ledger.events.append(sent)
         return Lease(self, loan, decision)
 
-    @contextmanager
-    def _placing(self, prompt: Prompt) -> Iterator[tuple[Ledger, float, Sequence[Group]]]:
-        """Take the lock with the groups that may serve a prompt, which are made outside of it."""
+    def _placing(self, prompt: Prompt, act: Callable[[Ledger, float, Sequence[Group]], T]) -> T:
+        """Act under the lock, with the groups that may serve a prompt, which are made outside."""
         while True:
             members = self._members
             groups = members.groups(prompt.model)
@@ -305,8 +313,7 @@ class RouterCore(Lending, Sharing):
                 self._trials.prepare(prompt.model)
             with self._locked() as (ledger, now):
                 if ledger.members is members:  # else they have changed meanwhile
-                    yield ledger, now, groups
-                    return
+                    return act(ledger, now, groups)
 
     @staticmethod
     def _place(
@@ -368,11 +375,14 @@ class RouterCore(Lending, Sharing):
     def queue(self, prompt: Prompt, *, exclude: frozenset[str] = _NONE) -> Waiter | None:
         """Put a call into the queue for an endpoint with room; ``None``: all are excluded."""
         waiter = Waiter(prompt, exclude)
-        with self._placing(prompt) as (ledger, _, groups):
-            left = any(s.endpoint.id not in exclude for group in groups for s in group.states)
-            if left:
-                ledger.waiting.append(waiter)
-        return waiter if left else None
+
+        def queued(ledger: Ledger, _: float, groups: Sequence[Group]) -> Waiter | None:
+            if all(s.endpoint.id in exclude for group in groups for s in group.states):
+                return None
+            ledger.waiting.append(waiter)
+            return waiter
+
+        return self._placing(prompt, queued)
 
     def unqueue(self, waiter: Waiter) -> Lease | None:
         """Take a call out of the queue; return the lease that it was given, if it was."""

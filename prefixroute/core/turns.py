@@ -19,7 +19,7 @@ from prefixroute.core.hashing import ChainBuilder, copied, digest64, running_has
 
 __all__ = ["SeenTurns", "Turns"]
 
-_LEAST_BYTES: Final = 8192
+_LEAST_BYTES: Final = 16_384
 """A shorter body is read in no more time than it takes to look it up."""
 
 _MAX_BLOCKS: Final = 262_144
@@ -35,14 +35,6 @@ _OPEN: Final = b'{"messages":['
 _OPENING: Final = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*\[')
 _KEY: Final = b'"messages"'
 _SPACE: Final = b" \t\r\n"
-
-_KEPT: Final = ("model", "stream")
-"""Fields that may stand before the messages. Others may hold text, or a secret: a body that has
-them there is not remembered."""
-
-_NOT_KEPT: Final = tuple(
-    [name for name in Fields.__struct_fields__ if name not in (*_KEPT, "messages")]
-)
 
 
 class _Raw(msgspec.Struct):
@@ -201,7 +193,7 @@ class SeenTurns:
 
 
 def _kept(data: bytes) -> Fields | None:
-    """Return the fields before the messages; ``None``: they are more than may be kept.
+    """Return the fields before the messages; ``None``: one of them may hold text, or a secret.
 
     Args:
         data: All up to the messages, as a body with none; if the word stood somewhere else, in a
@@ -211,9 +203,8 @@ def _kept(data: bytes) -> Fields | None:
         fields = decode_fields(data)
     except msgspec.MsgspecError:
         return None
-    if fields.messages != [] or any(getattr(fields, name) is not None for name in _NOT_KEPT):
-        return None
-    return fields
+    kept = Fields(messages=[], model=fields.model, stream=fields.stream)
+    return fields if fields == kept else None
 
 
 def _turns(seen: _Seen, body: bytes, running: mmh3_x64_128) -> Turns | None:
@@ -230,9 +221,10 @@ def _turns(seen: _Seen, body: bytes, running: mmh3_x64_128) -> Turns | None:
         fields = decode_fields(tail)
     except msgspec.MsgspecError:
         return None
-    for name in _KEPT:
-        if getattr(fields, name) is None:
-            setattr(fields, name, getattr(seen.before, name))
+    if fields.model is None:
+        fields.model = seen.before.model
+    if fields.stream is None:
+        fields.stream = seen.before.stream
     return Turns(seen, body, fields, tail, running)
 
 

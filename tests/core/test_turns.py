@@ -21,7 +21,7 @@ from .support import make_router
 ANTHROPIC = "/v1/messages"
 
 
-def said(role: str, number: int, times: int = 200) -> dict[str, Any]:
+def said(role: str, number: int, times: int = 400) -> dict[str, Any]:
     return {"role": role, "content": f"{role} says {number}. " * times}
 
 
