@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
 from typing import Final
 
 import msgspec
@@ -65,7 +64,7 @@ def jackknife(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, f
         return None
     top, bottom = sum(t for t, _ in pairs), sum(b for _, b in pairs)
     without = [(top - t) / (bottom - b) for t, b in pairs]
-    mean = fmean(without)
+    mean = sum(without) / parts
     variance = (parts - 1) / parts * sum((one - mean) ** 2 for one in without)
     return top / bottom, variance, parts
 
@@ -75,6 +74,8 @@ def student(freedom: int) -> float:
 
     Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5.
     """
+    from statistics import NormalDist  # noqa: PLC0415 - slow to import, and few ask
+
     z, v = NormalDist().inv_cdf(0.5 + _LEVEL / 2), float(freedom)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
