@@ -10,6 +10,7 @@ from random import Random
 from prefixroute.core.checks import check_int
 from prefixroute.core.decision import Reason
 from prefixroute.core.placement import (
+    NEAREST,
     Ask,
     Bound,
     Choice,
@@ -84,20 +85,23 @@ class FixedPolicy(StatelessPolicy):
         if not prompt.chain:
             return self.keyless(ask)
         depth = self._depth(prompt)
-        order = group.ring.order(prompt.chain[depth])
-        limits = self._bound.limits(group, ask.available)
+        key, states = prompt.chain[depth], group.states
+        order, limits = group.ring.nearest(key, NEAREST), self._bound.limits(group, ask.available)
+        home = order[0]
         candidates = [index for index in order if index in limits]
+        if all(states[index].in_flight >= limits[index] for index in candidates):
+            candidates = [index for index in group.ring.order(key) if index in limits]
         # The bounds add up to more than what is in flight, so that somebody is below his.
-        index = min(candidates, key=lambda i: group.states[i].in_flight >= limits[i])
-        reason = Reason.HOME if index == order[0] else Reason.BOUND
+        index = min(candidates, key=lambda i: states[i].in_flight >= limits[i])
+        reason = Reason.HOME if index == home else Reason.BOUND
         if ask.panic:
             reason = Reason.PANIC
-        elif order[0] not in limits:
+        elif home not in limits:
             reason = Reason.HOME_UNAVAILABLE
         return Choice(
             index=index,
             reason=reason,
-            home=order[0],
+            home=home,
             depth=depth,
             candidates=candidates,
             bound=limits[index],

@@ -15,6 +15,7 @@ import msgspec
 
 from prefixroute.core.crowding import keeps, uniform
 from prefixroute.core.membership import Group
+from prefixroute.core.placement import NEAREST
 from prefixroute.core.prompt import KeySource, Prompt
 from prefixroute.core.ring import Ring
 from prefixroute.core.traffic import Traffic, share
@@ -45,7 +46,9 @@ class Homes(msgspec.Struct, kw_only=True):
     """Where a chain belongs.
 
     Args:
-        order: Indices in the group, home first, then the rest of its set, then all others.
+        order: Indices in the group, home first, then the rest of its set, then all others; where
+            all would be its set, and are many, only the nearest.
+        whole: They are all there.
         depth: Index in the chain of the hash that the order is of.
         unique: The prefix has one home, rather than a set that shares it.
         credited: What others brought to the home may be guessed: every hot prefix above it is one
@@ -53,18 +56,21 @@ class Homes(msgspec.Struct, kw_only=True):
         shared: Requests went different ways from every hot prefix above the home, which those of
             one conversation do not: what others brought there may be guessed of a prompt that
             nobody is known to hold more of.
-        sure: Leading blocks that an index is taken to hold because it shares a hot prefix from
+        everywhere: Leading blocks that all are taken to hold because they share a hot prefix from
             which requests went different ways.
+        sure: The same of an index that shares a longer one.
         spread: Size of the set that the home was picked from.
         spreads: ``(key of the traffic, endpoints)`` of the hot prefixes passed, and of one that was
             hot before.
     """
 
     order: Sequence[int]
+    whole: bool
     depth: int
     unique: bool
     credited: bool
     shared: bool
+    everywhere: int
     sure: dict[int, int]
     spread: int
     spreads: list[tuple[int, int]]
@@ -95,23 +101,26 @@ class Walk:
         depth, unique = len(chain) - 1, False
         keeps_together = depth if prompt.source is KeySource.SESSION else None
         for at, (key, prefix) in enumerate(zip(hot.keys, chain, strict=True)):
-            count = traffic.count(key)
-            within = hot.within(ring.order(prefix))
+            count, within = traffic.count(key), hot.any_order
+            if group.even is None:  # else it does not matter whose weights they are
+                within = hot.within(ring.order(prefix))
             spread = self._spread(key, share(count, total), within, group)
             if spread <= 1 or at == keeps_together:  # however hot: what a session is for
-                head, depth, unique = within, at, True
+                head, depth, unique = hot.nearest(ring, prefix), at, True
                 hot.fallen(key)
                 break
-            head = within[:spread]
+            head = hot.within(ring.order(prefix))[:spread]
             hot.passed(at, count, head)
         members = hot.members
         rest = () if members is None else [i for i in ring.order(chain[depth]) if i not in members]
         return Homes(
             order=[*self._thinned(head, chain[depth], group), *rest],
+            whole=len(head) + len(rest) == len(group),
             depth=depth,
             unique=unique,
             credited=unique and hot.credited,
             shared=unique and hot.shared,
+            everywhere=hot.everywhere,
             sure=hot.sure,
             spread=hot.spread,
             spreads=hot.spreads,
@@ -147,8 +156,8 @@ class _Hot:
     """What one walk knows of the hot prefixes that it has passed."""
 
     __slots__ = (
-        "_all", "_branch", "_prompt", "_traffic", "credited", "keys", "members", "shared", "spread",
-        "spreads", "sure",
+        "_all", "_branch", "_prompt", "_traffic", "any_order", "credited", "everywhere", "keys",
+        "members", "shared", "spread", "spreads", "sure",
     )  # fmt: skip
 
     def __init__(
@@ -157,7 +166,9 @@ class _Hot:
         self._prompt, self._traffic, self.keys, self._all = prompt, traffic, keys, endpoints
         self._branch: int | None = 0  # a request left the chain after so many blocks; None: no more
         self.members: set[int] | None = None  # None: all
+        self.any_order: Sequence[int] = range(endpoints)  # as many as there are members
         self.spread = 1
+        self.everywhere = 0
         self.credited = self.shared = True
         self.sure: dict[int, int] = {}
         self.spreads: list[tuple[int, int]] = []
@@ -167,15 +178,25 @@ class _Hot:
         members = self.members
         return order if members is None else [index for index in order if index in members]
 
+    def nearest(self, ring: Ring, prefix: int) -> Sequence[int]:
+        """Return the order of a prefix among them, or the beginning of it."""
+        if self.members is None:
+            return ring.nearest(prefix, NEAREST)
+        return self.within(ring.order(prefix))
+
     def passed(self, at: int, count: float, head: Sequence[int]) -> None:
         """Note that a prefix is hot, and who shares it."""
         self.spread = len(head)
         self.spreads.append((self.keys[at], self.spread))
+        self.any_order = range(self.spread)
         self.members = set(head) if self.spread < self._all else None
         if self._branch is not None and self._branch <= at:
             self._branch = self._traffic.branch(self.keys, at + 1)
         if self._is_shared(at, count):
-            self.sure.update(dict.fromkeys(head, at + 1))
+            if self.members is None:
+                self.everywhere = at + 1
+            else:
+                self.sure.update(dict.fromkeys(head, at + 1))
         elif count < _CREDITED_AFTER:
             self.shared = False
         if count < _CREDITED_AFTER:
@@ -203,12 +224,15 @@ def _unknown(chain: Sequence[int], ring: Ring) -> Homes:
     The first boundary is often everybody's, so the second is the key.
     """
     depth = min(1, len(chain) - 1)
+    order = ring.nearest(chain[depth], NEAREST)
     return Homes(
-        order=ring.order(chain[depth]),
+        order=order,
+        whole=len(order) == ring.placed,
         depth=depth,
         unique=True,
         credited=True,
         shared=True,
+        everywhere=0,
         sure={},
         spread=1,
         spreads=[],

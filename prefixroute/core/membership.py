@@ -31,9 +31,10 @@ class Group:
         even: The weight that each of them has; ``None``: they differ.
         limited: Some have a ``max_in_flight``.
         everyone: The indices of all.
+        takes: Of each, what tells whether it takes a request now.
     """
 
-    __slots__ = ("even", "everyone", "label", "limited", "ring", "states", "weight")
+    __slots__ = ("even", "everyone", "label", "limited", "ring", "states", "takes", "weight")
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class Group:
         self.weight = sum(weights)
         self.even = weights[0] if len(set(weights)) == 1 else None
         self.limited = any(endpoint.max_in_flight is not None for endpoint in endpoints)
-        self.everyone = tuple(range(len(weights)))
+        self.everyone = range(len(weights))
+        self.takes = tuple([state.health.takes for state in self.states])
 
     def __len__(self) -> int:
         return len(self.states)

@@ -21,7 +21,7 @@ from prefixroute.core.decision import Reason
 from prefixroute.core.homes import Homes, Walk, traffic_keys
 from prefixroute.core.load import EndpointState, Loan
 from prefixroute.core.membership import Group
-from prefixroute.core.placement import Ask, Bound, Choice, Policy, StatelessPolicy
+from prefixroute.core.placement import NEAREST, Ask, Bound, Choice, Policy, StatelessPolicy
 from prefixroute.core.prefix_map import PrefixMap
 from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.traffic import Hot, Traffic, share
@@ -60,9 +60,6 @@ Small beside what a turn of a long chat costs, it keeps a chat of short turns fr
 
 _EVERYBODY: Final = -1
 """The bits of all endpoints."""
-
-_NEAREST: Final = 32
-"""Endpoints of the ring order that are weighed, beside those of a spread and the map's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,22 +133,19 @@ class NestedPolicy(StatelessPolicy):
         if not prompt.chain:
             return self.keyless(ask)
         homes = self._walk.homes(prompt, group, ask.now)
-        held = self._held_blocks(prompt, group, homes.sure)
+        known = self._known_blocks(prompt, group, homes.everywhere)
+        held = _held(homes, known, group)
         available: Collection[int] = ask.available
-        every = order = homes.order
         if available is not group.everyone:
             available = set(available)
-            every = order = [index for index in order if index in available]
-        if len(order) > _NEAREST:
-            near = max(_NEAREST, homes.spread)
-            order = [*order[:near], *[index for index in order[near:] if index in held]]
         home = homes.order[0]
+        order = _candidates(homes, known, available)
         level = int(homes.depth > 0) if _may_credit(homes, held) else None
         limits = self._bound.limits(group, ask.available)
         states = group.states
         allowed = {index for index in order if states[index].in_flight < limits[index]}
-        if not allowed and len(order) < len(every):
-            order = every  # the bound holds as long as anybody has room
+        if not allowed and len(order) < len(available):  # the bound holds while anybody has room
+            order = [i for i in group.ring.order(prompt.chain[homes.depth]) if i in available]
             allowed = {index for index in order if states[index].in_flight < limits[index]}
         prefills = self._prefills(ask, order, held, home if level is not None else None, level or 0)
         loads, costs = self._weigh(ask, order, prefills)
@@ -170,20 +164,24 @@ class NestedPolicy(StatelessPolicy):
             held_tokens=chosen.held_tokens,
             held_blocks=held.get(index, 0),
             uncached_tokens=chosen.uncached_tokens,
-            shared_tokens=_tokens(ask, homes.sure.get(index, 0)),
+            shared_tokens=_tokens(ask, homes.sure.get(index, homes.everywhere)),
             credit_level=level if index == home else None,
             spreads=homes.spreads,
         )
 
-    def _held_blocks(self, prompt: Prompt, group: Group, sure: dict[int, int]) -> dict[int, int]:
-        """Return the leading blocks that each index is believed to hold."""
-        held = dict(sure)
-        holders = self._map.holders(prompt.chain, _EVERYBODY)
+    def _known_blocks(self, prompt: Prompt, group: Group, more_than: int) -> dict[int, int]:
+        """Return the leading blocks that indices hold of what was sent there, if they are more."""
+        held: dict[int, int] = {}
+        holders = [
+            (blocks, bits)
+            for sent, bits in self._map.holders(prompt.chain, _EVERYBODY)
+            if (blocks := prompt.with_reply(sent)) > more_than
+        ]
         if not holders:
             return held
         index_of = {state.bit: index for index, state in enumerate(group.states)}
-        for sent, bits in holders:
-            blocks, left = prompt.with_reply(sent), bits
+        for blocks, bits in holders:
+            left = bits
             while left:
                 bit = left & -left
                 left ^= bit
@@ -197,7 +195,7 @@ class NestedPolicy(StatelessPolicy):
     ) -> list[_Prefill]:
         """Return what each candidate would have to compute; those that hold the same share it."""
         most = max(held.values(), default=0)
-        alone = sum([blocks == most for blocks in held.values()]) == 1
+        alone = list(held.values()).count(most) == 1
         blocks_of = [held.get(index, 0) for index in order]
         of_blocks = {
             blocks: self._prefill(ask, blocks, behind=alone and blocks != most)
@@ -337,11 +335,31 @@ class _Prefill:
         self.seconds = seconds
 
 
+def _held(homes: Homes, known: dict[int, int], group: Group) -> dict[int, int]:
+    """Return the leading blocks that each index is believed to hold."""
+    held = dict.fromkeys(group.everyone, homes.everywhere) if homes.everywhere else {}
+    held.update(homes.sure)
+    for index, blocks in known.items():
+        if held.get(index, 0) < blocks:
+            held[index] = blocks
+    return held
+
+
+def _candidates(homes: Homes, known: dict[int, int], available: Collection[int]) -> Sequence[int]:
+    """Return those that are weighed: the nearest, those that share the prompt, and who knows it."""
+    order = [index for index in homes.order if index in available]
+    near = NEAREST if homes.unique else max(NEAREST, homes.spread)
+    if homes.whole:
+        return order[:near] + [index for index in order[near:] if index in known]
+    further = known.keys() - order
+    return order + [index for index in sorted(further) if index in available]
+
+
 def _may_credit(homes: Homes, held: dict[int, int]) -> bool:
     """Return whether the home may be taken to hold what others brought there."""
     if homes.credited or not homes.shared:
         return homes.credited
-    return max(held.values(), default=0) <= max(homes.sure.values(), default=0)
+    return max(held.values(), default=0) <= max(homes.sure.values(), default=homes.everywhere)
 
 
 def _tokens(ask: Ask, blocks: int) -> float:

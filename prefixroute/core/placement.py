@@ -7,7 +7,7 @@ one router learns; all of its methods are called under the router's lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -22,7 +22,11 @@ from prefixroute.core.traffic import Hot
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["Ask", "Bound", "Choice", "Placement", "Policy", "least_loaded"]
+__all__ = ["NEAREST", "Ask", "Bound", "Choice", "Placement", "Policy", "least_loaded"]
+
+
+NEAREST: Final = 32
+"""Endpoints of a key's ring order that are weighed; more only where these have no room."""
 
 
 class Ask(msgspec.Struct, kw_only=True):

@@ -119,19 +119,16 @@ class Placer:
         *,
         panic: bool,
     ) -> Placed | None:
+        available: Sequence[int]
         for group in groups:
-            states = group.states
-            available: Sequence[int] = [
-                index for index, state in enumerate(states) if panic or state.health.takes(now)
-            ]
-            if exclude or group.limited:
+            states, available = group.states, group.everyone
+            taking = [panic or takes(now) for takes in group.takes]
+            if exclude or group.limited or False in taking:
                 available = [
                     index
-                    for index in available
-                    if not states[index].full and states[index].endpoint.id not in exclude
+                    for index, takes in enumerate(taking)
+                    if takes and not states[index].full and states[index].endpoint.id not in exclude
                 ]
-            if len(available) == len(states):
-                available = group.everyone
             if panic:
                 available = _last_resort(group, available)
             elif warming := self._judge.warming(now):

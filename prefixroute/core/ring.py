@@ -77,11 +77,18 @@ class Ring:
             self._orders[at] = found
         return found
 
-    def _walked(self, at: int) -> tuple[int, ...]:
-        """Return the members in the order met from this virtual node on."""
-        owners, placed, step = self._circle.owners, self.placed, 4 * self.placed
+    def nearest(self, key: int, count: int) -> tuple[int, ...]:
+        """Return the first ``count`` of :meth:`walk`; of a large ring faster than all of them."""
+        if self.placed <= count:
+            return self.order(key)
+        return self._walked(bisect_right(self._circle.keys, key), count)[:count]
+
+    def _walked(self, at: int, count: int | None = None) -> tuple[int, ...]:
+        """Return the members in the order met from this virtual node on: all, or ``count``."""
+        count = self.placed if count is None else count
+        owners, step = self._circle.owners, 4 * count
         met: dict[int, None] = {}
-        while len(met) < placed:  # a few virtual nodes for each member: ln(N) + 0.6 on average
+        while len(met) < count:  # for all, ln(N) + 0.6 virtual nodes for each member on average
             met.update(dict.fromkeys(owners[at : at + step]))
             at = at + step if at + step < len(owners) else 0
         indices = self._indices

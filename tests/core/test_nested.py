@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from prefixroute.core.decision import Reason
 from prefixroute.core.endpoint import Endpoint
+from prefixroute.core.fixed import Fixed
 from prefixroute.core.homes import heads
 from prefixroute.core.lease import Lease
 from prefixroute.core.nested import Nested, NestedPolicy
+from prefixroute.core.placement import Placement
 from prefixroute.core.router import RouterCore
 
 from .support import FakeClock, blocks, chat, conversation, make_router, serve, states, text, urls
@@ -490,3 +492,49 @@ def test_a_lone_prompt_that_goes_on_or_comes_again_stays(
         with router.acquire(body(more)) as lease:  # type: ignore[arg-type]
             used.add(lease.endpoint.id)
     assert len(used) == 1
+
+
+# -- more endpoints than are weighed ---------------------------------------------------------------
+
+MANY = 60
+
+
+@pytest.mark.parametrize("placement", [Nested(load_slack=0.0), Fixed(load_factor=1.0)])
+@pytest.mark.parametrize("hot", [False, True])
+def test_among_many_somebody_with_room_is_found(placement: Placement, hot: bool) -> None:
+    """However full those are that are weighed first."""
+    router = make_router(MANY, placement=placement)
+    if hot:
+        warm(router, (chat(text(n, 300), system="shared by all") for n in range(200)))
+    held = [
+        router.acquire(chat("again and again", system="shared by all")) for _ in range(3 * MANY)
+    ]
+    most = max(router.in_flight(endpoint) for endpoint in router.endpoints)
+    assert most <= math.ceil(1.25 * 3)
+    for lease in held:
+        lease.release()
+
+
+@pytest.mark.parametrize("placement", [Nested(), Fixed()])
+def test_among_many_those_that_are_well_are_found(placement: Placement) -> None:
+    router = make_router(MANY, placement=placement)
+    prompt = chat(text(1, 300))
+    for _ in range(MANY - 1):
+        with router.acquire(prompt) as lease:
+            gone = lease.endpoint
+        router.start_drain(gone)
+    well = [name for name, state in states(router).items() if not state.health.draining]
+    assert [router.route(prompt).endpoint.id] == well
+
+
+def test_among_many_who_holds_more_than_the_others_is_weighed() -> None:
+    router = make_router(MANY, placement=Nested())
+    warm(router, (chat(text(n, 300), system="shared by all") for n in range(200)))
+    turn = chat(text(999, 9000), system="shared by all")
+    order = [e.id for e in router.route(turn).candidates]
+    assert len(order) == 32
+    far = next(e for e in router.endpoints if e.id not in order)
+    others = [e.id for e in router.endpoints if e is not far]
+    router.acquire(turn, exclude=others).release()
+    assert router.route(turn).candidates[-1].id == far.id
+    assert router.route(turn).endpoint.id == far.id

@@ -259,3 +259,10 @@ GOLDEN = [
     (2, 0, 3, 4, 1),
 ]
 GOLDEN_WEIGHTED = (0, 1, 2)
+
+
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, TOP))
+def test_the_nearest_are_the_first_of_the_order(members: int, count: int, key: int) -> None:
+    ring = Ring([(f"gpu-{i}", 1.0 + i % 3) for i in range(members)], virtual_nodes=3)
+    assert ring.nearest(key, count) == ring.order(key)[:count]
+    assert ring.nearest(key, count) == ring.order(key)[:count]  # which is remembered by now
