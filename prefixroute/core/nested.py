@@ -28,7 +28,7 @@ from prefixroute.core.traffic import Hot, Traffic, share
 
 __all__ = ["Nested", "NestedPolicy"]
 
-_CREDIT_PRIOR: Final = (5.0, 10.0)
+_CREDIT_PRIOR: Final[Sequence[float]] = (5.0, 10.0)
 """What a home holds beyond what this router knows: half, with the weight of ten replies."""
 
 _CREDIT_FADE: Final = 0.99
