@@ -62,15 +62,17 @@ class ReplyReader:
     """
 
     __slots__ = (
-        "_buffer", "_chunks", "_events", "_head", "_open_line", "_passed", "_size", "_started",
-        "_whole", "error", "first_token",
+        "_buffer", "_chunks", "_events", "_head", "_looking", "_most", "_open_line", "_passed",
+        "_size", "_started", "_whole", "error", "first_token",
     )  # fmt: skip
 
     def __init__(self, *, events: bool) -> None:
         self._events = events
         self._buffer = b""  # of the event that is not complete yet, until the first token
         self._open_line = False  # a CR came last
-        self._head = b""
+        self._looking = events  # for the first token
+        self._head = b""  # of what has been let go
+        self._most = _KEPT_BYTES if events else _WHOLE_BYTES  # that is kept
         self._chunks: list[bytes] = []
         self._size = 0  # of the chunks
         self._whole = not events  # nothing has been let go
@@ -81,19 +83,18 @@ class ReplyReader:
 
     def feed(self, chunk: bytes) -> None:
         """Look at the next bytes of the body."""
-        if len(self._head) < _HEAD_BYTES:
-            self._head += chunk[: _HEAD_BYTES - len(self._head)]
         self._chunks.append(chunk)
         self._size += len(chunk)
-        if self._size > (_WHOLE_BYTES if self._whole else _KEPT_BYTES):
+        if self._size > self._most:
             self._let_go()
-        if self._events and not self.first_token and self.error is None:
+        if self._looking:
             self._find_first(chunk)
 
     def _let_go(self) -> None:
         kept = b"".join(self._chunks)
         self._passed = find_usage(kept) or self._passed
-        self._whole = False
+        self._head = self._head or kept[:_HEAD_BYTES]
+        self._whole, self._most = False, _KEPT_BYTES
         self._chunks = [kept[-_TAIL_BYTES:]]
         self._size = len(self._chunks[0])
 
@@ -104,10 +105,10 @@ class ReplyReader:
         for event in events:
             self._event(event)
             if self.first_token or self.error is not None:
-                self._buffer = b""
+                self._looking, self._buffer = False, b""
                 return
         if len(self._buffer) > _EVENT_BYTES:
-            self.first_token, self._buffer = True, b""
+            self.first_token, self._looking, self._buffer = True, False, b""
 
     def _lines(self, chunk: bytes) -> bytes:
         """Return the bytes with each line's end (CR LF, LF or CR) as LF."""
@@ -150,7 +151,8 @@ class ReplyReader:
             return read_reply(kept)
         if self._events and self.error is None:
             self._find_last_error(kept)
-        return first_known(find_usage(kept), self._passed, self._started), find_id(self._head)
+        head = self._head or kept[:_HEAD_BYTES]
+        return first_known(find_usage(kept), self._passed, self._started), find_id(head)
 
     def _find_last_error(self, kept: bytes) -> None:
         end = len(kept)

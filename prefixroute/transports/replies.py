@@ -73,8 +73,11 @@ class Watch:
         except Exception:  # noqa: BLE001 - the caller's own reading will say what is wrong
             self._reader = None
             return
-        if self._told:
-            return
+        if not self._told:
+            self._tell(reader)
+
+    def _tell(self, reader: ReplyReader) -> None:
+        """Tell the lease how the reply has begun, as soon as that is known."""
         if reader.first_token:
             self._told = True
             self._lease.first_token()
