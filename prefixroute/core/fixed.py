@@ -86,17 +86,20 @@ class FixedPolicy(StatelessPolicy):
             return self.keyless(ask)
         depth = self._depth(prompt)
         key, states = prompt.chain[depth], group.states
-        order, limits = group.ring.nearest(key, NEAREST), self._bound.limits(group, ask.available)
+        order = group.ring.nearest(key, NEAREST)
         home = order[0]
-        candidates = [index for index in order if index in limits]
+        available = group.everyone if ask.available is group.everyone else set(ask.available)
+        candidates = [index for index in order if index in available]
+        limits = self._bound.limits(group, ask.available, candidates)
         if all(states[index].in_flight >= limits[index] for index in candidates):
-            candidates = [index for index in group.ring.order(key) if index in limits]
+            candidates = [index for index in group.ring.order(key) if index in available]
+            limits = self._bound.limits(group, ask.available, candidates)
         # The bounds add up to more than what is in flight, so that somebody is below his.
         index = min(candidates, key=lambda i: states[i].in_flight >= limits[i])
         reason = Reason.HOME if index == home else Reason.BOUND
         if ask.panic:
             reason = Reason.PANIC
-        elif home not in limits:
+        elif home not in available:
             reason = Reason.HOME_UNAVAILABLE
         return Choice(
             index=index,

@@ -141,11 +141,12 @@ class NestedPolicy(StatelessPolicy):
         home = homes.order[0]
         order = _candidates(homes, known, available)
         level = int(homes.depth > 0) if _may_credit(homes, held) else None
-        limits = self._bound.limits(group, ask.available)
+        limits = self._bound.limits(group, ask.available, order)
         states = group.states
         allowed = {index for index in order if states[index].in_flight < limits[index]}
         if not allowed and len(order) < len(available):  # the bound holds while anybody has room
             order = [i for i in group.ring.order(prompt.chain[homes.depth]) if i in available]
+            limits = self._bound.limits(group, ask.available, order)
             allowed = {index for index in order if states[index].in_flight < limits[index]}
         prefills = self._prefills(ask, order, held, home if level is not None else None, level or 0)
         loads, costs = self._weigh(ask, order, prefills)

@@ -7,6 +7,7 @@ one router learns; all of its methods are called under the router's lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -27,6 +28,8 @@ __all__ = ["NEAREST", "Ask", "Bound", "Choice", "Placement", "Policy", "least_lo
 
 NEAREST: Final = 32
 """Endpoints of a key's ring order that are weighed; more only where these have no room."""
+
+_in_flight: Final = attrgetter("in_flight")
 
 
 class Ask(msgspec.Struct, kw_only=True):
@@ -161,14 +164,21 @@ class Bound(msgspec.Struct, frozen=True):
         )
         return Bound(factor, slack)
 
-    def limits(self, group: Group, available: Sequence[int]) -> dict[int, int]:
-        """Return for each available index the most requests that it may hold after admission."""
+    def limits(self, group: Group, available: Sequence[int], of: Sequence[int]) -> dict[int, int]:
+        """Return the most requests that endpoints may hold after admission.
+
+        Args:
+            group: Of the endpoints.
+            available: Indices of those that share the requests.
+            of: Of these, those that are asked about.
+        """
         states, even = group.states, group.even
         if even is not None:
-            total_in_flight = sum([states[index].in_flight for index in available])
+            counted = states if available is group.everyone else [states[i] for i in available]
             part = even / (even * len(available))
+            total_in_flight = sum(map(_in_flight, counted))
             most = capacity(total_in_flight, part, self.load_factor, self.load_slack)
-            return dict.fromkeys(available, most)
+            return dict.fromkeys(of, most)
         total = weight = 0.0
         for index in available:
             total += states[index].in_flight
@@ -176,7 +186,7 @@ class Bound(msgspec.Struct, frozen=True):
         factor, slack, in_flight = self.load_factor, self.load_slack, int(total)
         known: dict[float, int] = {}
         limits = {}
-        for index in available:
+        for index in of:
             own = states[index].endpoint.weight
             limit = known.get(own)
             if limit is None:

@@ -66,13 +66,13 @@ def test_somebody_always_has_room_below_the_textbook_bound(factor: float) -> Non
     for weights in itertools.product(WEIGHTS, repeat=3):
         for in_flight in itertools.product(range(4), repeat=3):
             some = group(weights, in_flight)
-            limits = Bound(factor, 0.0).limits(some, range(3))
+            limits = Bound(factor, 0.0).limits(some, range(3), range(3))
             assert any(in_flight[i] < limits[i] for i in range(3)), (weights, in_flight)
 
 
 def test_limits_count_only_who_is_available() -> None:
     some = group((1.0, 1.0, 2.0), (10, 0, 2))
-    limits = Bound(1.25, 0.0).limits(some, (1, 2))
+    limits = Bound(1.25, 0.0).limits(some, (1, 2), (1, 2))
     assert limits == {1: math.ceil(1.25 * 3 / 3), 2: math.ceil(1.25 * 3 * 2 / 3)}
 
 

@@ -112,6 +112,24 @@ def test_a_chat_without_a_reply_and_a_short_one_are_not_remembered() -> None:
     for body in (sent({"messages": talk(1)}), sent({"messages": [said("assistant", 1, 2)]})):
         read(body, seen)
         assert not found(seen, body)
+        assert not seen._young
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "text " * 9000,
+        list(range(20_000)),
+        bytearray(sent({"messages": talk(5)})),
+        {"messages": talk(5)},
+    ],
+)
+def test_what_are_no_bytes_takes_the_long_way(body: Any) -> None:
+    seen = SeenTurns()
+    read(sent({"messages": talk(3)}), seen)
+    prompt = read_prompt(body, seen=seen)
+    assert prompt == read_prompt(body)
+    assert prompt.chain
 
 
 def test_turns_that_differ_anywhere_are_not_found() -> None:
@@ -196,6 +214,13 @@ def test_chats_that_begin_alike_are_told_apart() -> None:
             body = sent({"messages": [*shared, *ends]})
             assert found(seen, body) is (turn == 2)
             assert read(body, seen) == read(body, None)
+
+
+def test_of_those_that_begin_alike_a_few_are_remembered() -> None:
+    seen, shared = SeenTurns(), talk(9)
+    for chat in range(turns._ALIKE + 2):
+        read(sent({"messages": [*shared, said("user", chat, 5)]}), seen)
+    assert [len(alike) for alike in seen._young.values()] == [turns._ALIKE]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
