@@ -9,7 +9,9 @@ import sys
 import pytest
 
 from prefixroute import Endpoint, Nested
+from prefixroute.core.events import FirstToken
 from prefixroute.core.router import RouterCore
+from prefixroute.core.steps import Send
 from tests.core.support import FakeClock, make_router, urls
 
 SECRET = "the-secret"
@@ -114,3 +116,17 @@ def test_comparisons_are_debug_and_hold_no_prompt(caplog: pytest.LogCaptureFixtu
         assert record.levelname == "DEBUG"
         assert "treasure" not in str(record.__dict__)
         assert SECRET not in str(record.__dict__)
+
+
+def test_events_are_equal_where_they_tell_the_same() -> None:
+    one, other = [FirstToken(endpoint_id="gpu-0", ttft_s=1.0, serial=serial) for serial in (1, 2)]
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != FirstToken(endpoint_id="gpu-0", ttft_s=2.0, serial=1)
+    assert one != "gpu-0"
+
+
+def test_a_step_does_not_show_its_key() -> None:
+    lease = make_router(1).acquire({})
+    assert "secret" not in repr(Send(lease, 1.0, "secret"))
+    lease.release()

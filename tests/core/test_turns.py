@@ -185,6 +185,14 @@ def test_white_space_and_escapes_do_not_matter(options: dict[str, Any]) -> None:
         assert read(body, seen) == read(body, None)
 
 
+def test_a_second_list_of_messages_replaces_the_first() -> None:
+    seen = SeenTurns()
+    body = sent({"messages": talk(3)})[:-1] + b"," + sent({"messages": talk(5, of=1)})[1:]
+    for _ in range(2):
+        assert read(body, seen) == read(body, None) == read(sent({"messages": talk(5, of=1)}), None)
+    assert not seen._young
+
+
 def test_the_word_in_a_text_before_the_messages_is_no_list_of_messages() -> None:
     seen = SeenTurns()
     for body in (
