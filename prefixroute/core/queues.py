@@ -161,12 +161,6 @@ class Queues:
                 wait = max(wait, waits.busy * (now - loan.sent_at) + waits.mean_s)
         return wait
 
-    def wait_over_service(self, state: EndpointState) -> float:
-        """Return F / T at an endpoint: how long others keep one waiting, in own service times."""
-        if not self.foreign or self.waits.service_s <= 0.0:
-            return 0.0
-        return self.waits.at(state) / self.waits.service_s
-
     def scale(self) -> float:
         """Return what own work, as it is recorded, is multiplied by to be per second; 0: none."""
         if self._began is None:
@@ -175,22 +169,22 @@ class Queues:
         window = (1.0 - fade) * self._half_life_s / math.log(2.0)
         return 1.0 / (self._weight * max(_SHORTEST_WINDOW_S, window))
 
-    def pressure(self, state: EndpointState) -> float:
-        """Return own requests per second that an endpoint gets while it is busy once.
-
-        That is lambda / (1 - rho) of own requests: so many of them are delayed by whoever makes the
-        endpoint's queue a second longer, per second that the queue is long already.
-        """
-        return _pressure(state, self.scale())
-
     def outlook(
         self, state: EndpointState, now: float, scale: float
     ) -> tuple[float, float, float | None, float]:
         """Return all that is asked of a candidate, at the cost of one call.
 
+        Args:
+            state: The candidate.
+            now: Seconds.
+            scale: From :meth:`scale`.
+
         Returns:
-            :meth:`own_s`, :meth:`foreign_s`, :meth:`wait_over_service` (``None``: others' requests
-            are told, see :meth:`told`) and :meth:`pressure`, given :meth:`scale`.
+            :meth:`own_s`; :meth:`foreign_s`; F / T, how long others keep one waiting there, in own
+            service times (``None``: their requests are told, see :meth:`told`); and own requests
+            per second that it gets while it is busy once. The last is lambda / (1 - rho) of own
+            requests: so many of them are delayed by whoever makes the endpoint's queue a second
+            longer, per second that the queue is long already.
         """
         own = self.own_s(state, now) if state.open or state.queued or state.backlog else 0.0
         pressure = _pressure(state, scale) if state.sent > 0.0 else 0.0

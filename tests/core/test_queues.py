@@ -47,6 +47,12 @@ class Bench:
     def foreign_s(self, at: int, now: float) -> float:
         return self.queues.foreign_s(self.states[at], now)
 
+    def wait_over_service(self, at: int, now: float) -> float | None:
+        return self.queues.outlook(self.states[at], now, self.queues.scale())[2]
+
+    def pressure(self, at: int) -> float:
+        return self.queues.outlook(self.states[at], 0.0, self.queues.scale())[3]
+
     def report(self, at: int, now: float, **counts: int) -> None:
         self.queues.report(self.states[at], EngineLoad(**counts), now)
 
@@ -164,7 +170,9 @@ def test_waits_that_own_requests_do_not_explain_are_others() -> None:
         bench.first(bench.send(0, 8000.0, float(start)), start + 3.0)
     assert bench.queues.waits.mean_s == pytest.approx(2.0, rel=0.2)
     assert bench.foreign_s(1, 200.0) > 0.5
-    assert bench.queues.wait_over_service(bench.states[0]) > 1.0
+    over = bench.wait_over_service(0, 200.0)
+    assert over is not None
+    assert over > 1.0
 
 
 def test_an_own_queue_is_not_taken_for_others() -> None:
@@ -248,16 +256,16 @@ def test_pressure_is_own_requests_a_second(half_lives: int) -> None:
     for second in range(0, 4000, 2):  # one in two seconds, each of a tenth of a second
         loan = bench.send(0, 800.0, began + second)
         bench.queues.answered(loan)
-    pressure = bench.queues.pressure(bench.states[0])
+    pressure = bench.pressure(0)
     assert pressure == pytest.approx(0.5 / (1 - 0.05), rel=0.1)
-    assert bench.queues.pressure(bench.states[1]) == 0.0
+    assert bench.pressure(1) == 0.0
 
 
 def test_pressure_is_finite_where_estimates_say_overload() -> None:
     bench = Bench(1)
     for _ in range(500):
         bench.queues.answered(bench.send(0, 80_000.0, 0.0))
-    assert 0.0 < bench.queues.pressure(bench.states[0]) < 1000.0
+    assert 0.0 < bench.pressure(0) < 1000.0
 
 
 def test_a_router_that_runs_for_years_neither_overflows_nor_forgets() -> None:
@@ -277,7 +285,7 @@ def test_alone_in_front_of_the_endpoints_nothing_is_guessed() -> None:
     for start in range(0, 100, 10):
         bench.first(bench.send(0, 8000.0, float(start)), start + 5.0)
     assert bench.foreign_s(0, 100.0) == bench.foreign_s(1, 100.0) == 0.0
-    assert bench.queues.wait_over_service(bench.states[0]) == 0.0
+    assert bench.wait_over_service(0, 100.0) == 0.0
     bench.report(0, 100.0, waiting=4)  # but what an engine reports is no guess
     assert bench.foreign_s(0, 100.0) > 0.0
 
@@ -312,9 +320,9 @@ def test_a_report_goes_stale_after_three_of_its_intervals() -> None:
 def test_a_clock_that_steps_back_changes_no_weight() -> None:
     bench = Bench()
     bench.queues.answered(bench.send(0, 8000.0, 6000.0))
-    before = bench.queues.pressure(bench.states[0])
+    before = bench.pressure(0)
     bench.queues.advance(-50_000.0)
-    assert bench.queues.pressure(bench.states[0]) == before
+    assert bench.pressure(0) == before
 
 
 def test_who_never_reported_is_not_fresh() -> None:
