@@ -24,6 +24,7 @@ from prefixroute.core.load import EngineLoad
 from prefixroute.core.nested import Nested
 from prefixroute.core.placement import Placement
 from prefixroute.core.prompt import KeySource, Prompt
+from prefixroute.core.ring_view import RingMember, RingView
 from prefixroute.core.shadow_stats import ShadowStats
 from prefixroute.core.stats import EndpointStats, Stats
 from prefixroute.core.tokens import Tokenizer
@@ -68,6 +69,8 @@ __all__ = [
     "Prompt",
     "Random",
     "Reason",
+    "RingMember",
+    "RingView",
     "RoundRobin",
     "Router",
     "RouterClosedError",

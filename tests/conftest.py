@@ -23,6 +23,8 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+os.environ.setdefault("MPLBACKEND", "agg")  # no window opens, whatever screen there is
+
 _HELD = 32
 
 

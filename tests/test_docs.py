@@ -41,6 +41,7 @@ PUBLIC = (
     "configuration",
     "core.events",
     "metrics",
+    "plot",
     "signals",
     "simulator",
     "telemetry",

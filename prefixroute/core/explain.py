@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from prefixroute.core.decision import Decision
-from prefixroute.core.placement import Ask
+from prefixroute.core.placement import Ask, Seen
 
 __all__ = ["Boundary", "Explanation"]
 
@@ -22,12 +22,17 @@ class Boundary(msgspec.Struct, frozen=True, kw_only=True):
         key: The block hash up to here, 16 hexadecimal digits.
         tokens: Size of the prompt up to here, tokens.
         share: Share of the traffic that starts with the prompt up to here, as a lower bound, 0 to
-            1; ``None`` where the placement does not look at traffic.
+            1; ``None`` where the placement does not look at traffic, and so below.
+        spread: Endpoints that requests which start so are given; 1: its home alone.
+        holders: Endpoints that this router has sent it to, as far as it remembers, and that have
+            not lost their caches since.
     """
 
     key: str
     tokens: float
     share: float | None
+    spread: int | None = None
+    holders: int | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +86,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
             "candidates": [endpoint.id for endpoint in decision.candidates],
             "in_flight": list(decision.in_flight),
             "loads": list(decision.loads),
-            "boundaries": [
-                {"key": b.key, "tokens": b.tokens, "share": b.share} for b in self.boundaries
-            ],
+            "boundaries": [msgspec.structs.asdict(boundary) for boundary in self.boundaries],
             "requests_seen": self.requests_seen,
         }
 
@@ -96,11 +99,19 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def _boundary_lines(self) -> list[str]:
         if not self.boundaries:
             return []
-        lines = ["boundaries, tokens up to each, share of the traffic:"]
+        first = self.boundaries[0]
+        names = ["tokens up to each"]
+        names += ["share of the traffic"] if first.share is not None else []
+        names += ["spread"] if first.spread is not None else []
+        names += ["endpoints that hold it"] if first.holders is not None else []
+        lines = [f"boundaries, {', '.join(names)}:"]
         for at, boundary in enumerate(self.boundaries[:_SHOWN]):
-            share = "" if boundary.share is None else f"{boundary.share:8.1%}"
+            figures = [f"{boundary.tokens:9.0f}"]
+            figures += [] if boundary.share is None else [f"{boundary.share:7.1%}"]
+            counts = (boundary.spread, boundary.holders)
+            figures += [f"{count:4d}" for count in counts if count is not None]
             mark = " <- key" if at == self.decision.depth else ""
-            lines.append(f"  {boundary.key} {boundary.tokens:9.0f}{share}{mark}")
+            lines.append(f"  {boundary.key} {' '.join(figures)}{mark}")
         return [*lines, *_more(self.boundaries)]
 
     def _candidate_lines(self) -> list[str]:
@@ -119,17 +130,25 @@ def _more(items: Sequence[object]) -> list[str]:
     return [f"  ... and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
 
 
-def explanation(
-    ask: Ask, decision: Decision, shares: Sequence[float], requests_seen: float
-) -> Explanation:
+def explanation(ask: Ask, decision: Decision, seen: Seen) -> Explanation:
     """Return the explanation of one decision, from the question that led to it."""
     prompt = ask.prompt
-    known: Sequence[float | None] = shares or (None,) * len(prompt.chain)
+    none = (None,) * len(prompt.chain)
+    spreads = seen.spreads if decision.depth >= 0 else ()  # a pinned request walks no ring
+    columns = (seen.shares or none, spreads or none, seen.holders or none)
     return Explanation(
         decision=decision,
         boundaries=tuple(
-            Boundary(key=f"{key:016x}", tokens=end * ask.per_unit, share=part)
-            for key, end, part in zip(prompt.chain, prompt.ends, known, strict=True)
+            Boundary(
+                key=f"{key:016x}",
+                tokens=end * ask.per_unit,
+                share=share,
+                spread=spread,
+                holders=holders,
+            )
+            for key, end, share, spread, holders in zip(
+                prompt.chain, prompt.ends, *columns, strict=True
+            )
         ),
-        requests_seen=requests_seen,
+        requests_seen=seen.requests,
     )

@@ -7,7 +7,6 @@ the same in every turn, in every process, and after every restart.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from random import Random
 from typing import Final
 
@@ -16,7 +15,7 @@ import msgspec
 from prefixroute.core.crowding import uniform
 from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.load import EndpointState, Loan
-from prefixroute.core.placement import Ask, Choice, Placement, Policy
+from prefixroute.core.placement import Ask, Choice, Placement, Policy, Seen
 from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.traffic import Hot
 
@@ -105,9 +104,9 @@ class HeldOutPolicy:
         """Let the request's own policy choose."""
         return self._of(ask.prompt).choose(ask)
 
-    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:
+    def seen(self, ask: Ask, choice: Choice) -> Seen:
         """Return what the request's own policy knows of its prefixes."""
-        return self._of(ask.prompt).shares(ask)
+        return self._of(ask.prompt).seen(ask, choice)
 
     def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:
         """Tell the request's own policy."""

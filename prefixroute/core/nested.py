@@ -21,7 +21,7 @@ from prefixroute.core.decision import Reason
 from prefixroute.core.homes import Homes, Walk, traffic_keys
 from prefixroute.core.load import EndpointState, Loan
 from prefixroute.core.membership import Group
-from prefixroute.core.placement import NEAREST, Ask, Bound, Choice, Policy, StatelessPolicy
+from prefixroute.core.placement import NEAREST, Ask, Bound, Choice, Policy, Seen, StatelessPolicy
 from prefixroute.core.prefix_map import PrefixMap
 from prefixroute.core.prompt import Cut, Prompt
 from prefixroute.core.traffic import Hot, Traffic, share
@@ -259,13 +259,19 @@ class NestedPolicy(StatelessPolicy):
         """Share of what was found cached that this router knew of: 1 if it is the only one."""
         return self._known / self._found if self._found > 0.0 else 0.0
 
-    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:
-        """Return the share of the traffic of each prefix, as the walk would read it now."""
-        self._traffic.advance(ask.now)
-        total = self._traffic.total(ask.group.label)
-        keys = traffic_keys(ask.prompt.chain, ask.group)
-        counts = [self._traffic.count(key) for key in keys]
-        return [share(count, total) for count in counts], total
+    def seen(self, ask: Ask, choice: Choice) -> Seen:
+        """Return the share of each prefix as the walk would read it now, spread and holders."""
+        traffic, chain = self._traffic, ask.prompt.chain
+        traffic.advance(ask.now)
+        total = traffic.total(ask.group.label)
+        keys, given = traffic_keys(chain, ask.group), dict(choice.spreads)
+        held = self._known_blocks(ask.prompt, ask.group, 0).values()
+        return Seen(
+            requests=total,
+            shares=[share(traffic.count(key), total) for key in keys],
+            spreads=[given.get(key, 1) for key in keys],
+            holders=[sum(blocks > at for blocks in held) for at in range(len(keys))],
+        )
 
     # -- what happens ----------------------------------------------------------
 

@@ -23,7 +23,7 @@ from prefixroute.core.traffic import Hot
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["NEAREST", "Ask", "Bound", "Choice", "Placement", "Policy", "least_loaded"]
+__all__ = ["NEAREST", "Ask", "Bound", "Choice", "Placement", "Policy", "Seen", "least_loaded"]
 
 
 NEAREST: Final = 32
@@ -78,6 +78,23 @@ class Choice(msgspec.Struct, kw_only=True):
     spreads: Sequence[tuple[int, int]] = ()
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy knows of the prefixes of one prompt, in the order of its chain; for people.
+
+    Args:
+        requests: Decayed count of all requests.
+        shares: Each prefix's share of them, as a lower bound; nothing where traffic does not count,
+            and so below.
+        spreads: Endpoints that each prefix is given.
+        holders: Endpoints that each prefix was sent to, and that are believed to hold it.
+    """
+
+    requests: float
+    shares: Sequence[float] = ()
+    spreads: Sequence[int] = ()
+    holders: Sequence[int] = ()
+
+
 class Policy(Protocol):
     """What one router has learned about placing."""
 
@@ -85,8 +102,8 @@ class Policy(Protocol):
         """Return where the prompt goes; changes nothing."""
         ...
 
-    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:
-        """Return the share of the traffic of each prefix, and the requests seen; for people."""
+    def seen(self, ask: Ask, choice: Choice) -> Seen:
+        """Return what is known of each prefix of a prompt that was placed; for people."""
         ...
 
     def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:
@@ -230,9 +247,9 @@ class StatelessPolicy:
             uncached_tokens=ask.tokens,
         )
 
-    def shares(self, ask: Ask) -> tuple[Sequence[float], float]:  # noqa: ARG002
-        """Return nothing: traffic is not counted."""
-        return (), float(self._requests)
+    def seen(self, ask: Ask, choice: Choice) -> Seen:  # noqa: ARG002
+        """Return nothing of prefixes: their traffic is not counted."""
+        return Seen(requests=float(self._requests))
 
     def sent(self, ask: Ask, choice: Choice, *, counted: bool) -> None:  # noqa: ARG002
         """Move the rotation of ties on."""

@@ -19,6 +19,8 @@ __all__ = ["Ring"]
 _FULL_WEIGHT: Final = 16.0
 """Largest weight whose virtual nodes are not thinned out, so that weights of 80 (GB) stay cheap."""
 
+_KEYS: Final = 2**64
+
 _REMEMBERED: Final = 262_144
 """Indices in remembered orders, over all of them."""
 
@@ -61,6 +63,17 @@ class Ring:
 
     def __len__(self) -> int:
         return len(self._circle.keys)
+
+    def arcs(self) -> Iterator[tuple[int, int]]:
+        """Yield the member of each virtual node, and to how many keys it is the first met.
+
+        Ascending from the first virtual node, whose keys begin behind the last one.
+        """
+        keys, indices = self._circle.keys, self._indices
+        before = keys[-1] - _KEYS if keys else 0
+        for key, slot in zip(keys, self._circle.owners, strict=True):
+            yield indices[slot], key - before
+            before = key
 
     def walk(self, key: int) -> Iterator[int]:
         """Yield each member on the ring once, in the order met going up from ``key``."""

@@ -28,6 +28,7 @@ from prefixroute.core.placement import Placement
 from prefixroute.core.placer import Placed
 from prefixroute.core.prompt import Prompt
 from prefixroute.core.request import Body, Headers, read_prompt
+from prefixroute.core.ring_view import RingView, ring_view
 from prefixroute.core.settings import check_placement
 from prefixroute.core.sharing import Sharing
 from prefixroute.core.tokens import Tokenizer, TokenReader
@@ -224,10 +225,22 @@ class RouterCore(Lending, Sharing):
 
         def explained(ledger: Ledger, now: float, groups: Sequence[Group]) -> Explanation:
             placed = self._place(ledger, prompt, groups, now, _NONE)
-            shares, seen = ledger.policy.shares(placed.ask)
-            return explanation(placed.ask, placed.decision(), shares, seen)
+            seen = ledger.policy.seen(placed.ask, placed.choice)
+            return explanation(placed.ask, placed.decision(), seen)
 
         return self._placing(prompt, explained)
+
+    def ring(self, model: str | None = None, *, tier: int | None = None) -> RingView:
+        """Return whose keys are whose: each endpoint's share of the ring beside the fair one.
+
+        Args:
+            model: On the ring of those that may serve it; ``None``: one that nobody lists.
+            tier: On the ring of this tier; ``None``: the lowest.
+
+        Raises:
+            ConfigurationError: There is no such tier.
+        """
+        return ring_view(self._members.groups(model), tier)
 
     def acquire(
         self,

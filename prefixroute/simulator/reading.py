@@ -154,7 +154,7 @@ def _rows(path: Path, reader: _Reader) -> Iterator[Logged]:
         for number, line in _numbered(lines, path):
             try:
                 logged = reader.line(line)
-            except ValueError as error:  # msgspec's errors are some, too
+            except (ValueError, msgspec.MsgspecError) as error:
                 shown = line[:_SHOWN].decode("utf-8", "replace").rstrip()
                 raise TraceError(f"{path}, line {number}: {error}; it begins: {shown}") from None
             if logged is not None:
@@ -205,7 +205,7 @@ class _Reader:
         """Read a line; a change is noted, and ``None`` returned.
 
         Raises:
-            ValueError: It is neither a request nor a change.
+            ValueError: It is neither a request nor a change; or one of msgspec's errors.
         """
         if b'"leave"' in line or b'"join"' in line:
             change = self._change(line)

@@ -52,7 +52,7 @@ def attempt_request(
         url,
         headers=_headers(request.headers.raw, url, endpoint, key, ask_load=ask_load),
         stream=request.stream,
-        extensions=request.extensions,
+        extensions=dict(request.extensions),  # httpx before 0.28 would share the caller's
     )
     timeouts = request.extensions.get("timeout")
     if isinstance(timeouts, dict):

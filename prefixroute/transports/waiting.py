@@ -31,7 +31,13 @@ def wait_sync(core: RouterCore, waiter: Waiter, seconds: float) -> None:
 def _trio() -> Any:
     """Return trio if this is one of its tasks, also where it is a guest of asyncio."""
     trio = sys.modules.get("trio")
-    return trio if trio is not None and trio.lowlevel.in_trio_task() else None
+    if trio is None:
+        return None
+    try:
+        trio.lowlevel.current_task()  # in_trio_task() is there from trio 0.29 on only
+    except RuntimeError:
+        return None
+    return trio
 
 
 def current_loop() -> Any:

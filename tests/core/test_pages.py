@@ -4,44 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from prefixroute import Endpoint, EngineLoad, Fixed, Random, RoundRobin
 from prefixroute.core.router import RouterCore
 
+from .pages import Page
 from .support import blocks, make_router
-
-_VOID = {"br", "meta"}
-
-
-class Page(HTMLParser):
-    """Reads a page, and fails where a tag is not closed in its place."""
-
-    def __init__(self, html: object) -> None:
-        super().__init__()
-        assert isinstance(html, str)
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
-            self.text += f" {data}"
 
 
 @pytest.fixture
@@ -120,6 +90,7 @@ def test_whatever_is_placed_has_a_page(placement: object, body: object) -> None:
     explanation = router.explain(body)  # type: ignore[arg-type]
     Page(explanation._repr_html_())
     Page(explanation.decision._repr_html_())
+    assert f"goes to   {explanation.decision.endpoint.id}" in str(explanation)
     said = explanation.to_dict()
     assert json.loads(json.dumps(said)) == said
 
@@ -171,9 +142,12 @@ def test_an_explanation_as_data(router: RouterCore) -> None:
     assert said["sentence"] == decision.reason.sentence
     assert said["candidates"] == [one.id for one in decision.candidates]
     assert len(said["in_flight"]) == len(said["loads"]) == len(said["candidates"])
+    first = explanation.boundaries[0]
     assert said["boundaries"][0] == {
-        "key": explanation.boundaries[0].key,
-        "tokens": explanation.boundaries[0].tokens,
-        "share": explanation.boundaries[0].share,
+        "key": first.key,
+        "tokens": first.tokens,
+        "share": first.share,
+        "spread": first.spread,
+        "holders": first.holders,
     }
     assert json.loads(json.dumps(said)) == said

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.sdk.matrix import AS_OF, Entry
 
-__all__ = ["ROOT", "SetupError", "cache_folder", "environment", "newest"]
+__all__ = ["ROOT", "SetupError", "cache_folder", "environment", "newest", "uv"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout: prefixroute and the scenarios are imported from here."""
@@ -38,7 +38,9 @@ def newest(entry: Entry, as_of: str = AS_OF) -> Path:
     return environment(f"{entry.name}-newest", entry.newest, as_of)
 
 
-def environment(name: str, requirements: Iterable[str], as_of: str) -> Path:
+def environment(
+    name: str, requirements: Iterable[str], as_of: str, *, options: Sequence[str] = ()
+) -> Path:
     """Return the Python of an environment with these requirements and with prefixroute's own.
 
     It is made where it isn't there yet, in a folder of its own that is renamed when it is finished:
@@ -48,21 +50,22 @@ def environment(name: str, requirements: Iterable[str], as_of: str) -> Path:
         name: The environment's, for people.
         requirements: What is installed.
         as_of: Only what was published up to the end of this day (UTC) is taken.
+        options: More of ``uv pip install``, such as ``--resolution``.
 
     Raises:
         SetupError: uv is missing, or says no.
     """
     wanted = [*requirements, *_dependencies()]
-    identity = json.dumps([wanted, as_of, sys.version_info[:3], sys.base_prefix])
+    identity = json.dumps([wanted, as_of, sys.version_info[:3], sys.base_prefix, *options])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = cache_folder() / f"{name}-{digest}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
         try:
-            _uv("venv", "--python", sys.executable, "--clear", str(made))
-            newest = f"{as_of}T23:59:59Z"
-            _uv("pip", "install", "--python", str(made), "--exclude-newer", newest, *wanted)
+            uv("venv", "--python", sys.executable, "--clear", str(made))
+            install = ("pip", "install", "--python", str(made), *options)
+            uv(*install, "--exclude-newer", f"{as_of}T23:59:59Z", *wanted)
             _rename(made, folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -84,7 +87,12 @@ def _rename(made: Path, folder: Path) -> None:
             raise
 
 
-def _uv(*arguments: str) -> None:
+def uv(*arguments: str) -> None:
+    """Run uv.
+
+    Raises:
+        SetupError: It is missing, or says no.
+    """
     if (found := shutil.which("uv")) is not None:
         command = [found]
     elif importlib.util.find_spec("uv") is not None:
