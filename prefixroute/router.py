@@ -305,8 +305,10 @@ class Router(RouterCore):
 
     def _shared_pools(self) -> Pools:
         if self._pools is None:
-            from prefixroute.transports.pools import Pools  # noqa: PLC0415 - loads httpx
+            from prefixroute.transports.library import library_named  # noqa: PLC0415
+            from prefixroute.transports.pools import Pools  # noqa: PLC0415
 
+            library_named("httpx")  # now: OpenAI's SDK fails where another thread half loaded it
             with self._change:
                 if self._pools is None:
                     self._pools = Pools()

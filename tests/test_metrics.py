@@ -8,10 +8,10 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from prefixroute import ConfigurationError, Endpoint, Fixed, RoundRobin
+from prefixroute import ConfigurationError, Endpoint, EngineLoad, Fixed, HealthState, RoundRobin
 from prefixroute.core.events import EndpointEjected, FirstToken, RequestDone
 from prefixroute.core.router import RouterCore
-from prefixroute.metrics import FleetMetrics, PrometheusObserver
+from prefixroute.metrics import FleetMetrics, PrometheusObserver, RouterMetrics
 from tests.core.support import FakeClock, blocks, chat, make_router, text, urls
 
 A, B = urls(2)
@@ -54,7 +54,7 @@ def test_one_request_from_the_first_byte_to_the_last(
     assert value(registry, "in_flight", name) == 0
     assert value(registry, "requests_total", name) == 1
     assert value(registry, "attempts_total", name) == 1
-    assert value(registry, "failovers_total", name) is None
+    assert value(registry, "failovers_total", name) == 0
     assert value(registry, "prompt_tokens_total", name) == 100
     assert value(registry, "cached_tokens_total", name) == 40
     expected = lease.decision.expected_cached_tokens
@@ -86,6 +86,18 @@ def test_a_failover_is_an_attempt_and_no_request(
     assert value(registry, "attempts_total", B) == 1
     assert value(registry, "failovers_total", B) == 1
     assert value(registry, "requests_total", B) is None
+
+
+def test_what_is_rare_begins_at_0_for_its_rate_misses_what_a_series_begins_with(
+    router: RouterCore, registry: CollectorRegistry
+) -> None:
+    with router.acquire({}) as lease:
+        at = lease.endpoint.id
+    (other,) = to(router, at)
+    for name in ("failovers", "failures", "ejections", "readmissions", "cooldowns"):
+        assert value(registry, f"{name}_total", at) == 0
+        assert value(registry, f"{name}_total", other) is None
+    assert value(registry, "ejected", at) == 0
 
 
 def test_ejections_come_and_go(router: RouterCore, registry: CollectorRegistry) -> None:
@@ -275,3 +287,102 @@ def test_a_holdout_and_a_shadow_have_series(registry: CollectorRegistry) -> None
     for placement in ("given", "shadow"):
         found = labelled(registry, "shadow_expected_cached_tokens_total", placement=placement)
         assert found == pytest.approx(getattr(shadow, f"{placement}_cached_tokens"))
+
+
+# -- how a router stands -------------------------------------------------------------------------
+
+
+def test_the_state_of_every_endpoint_is_there_from_the_start(
+    router: RouterCore, registry: CollectorRegistry
+) -> None:
+    RouterMetrics(router, registry)
+    router.eject(A)
+    states = {
+        name: {s.value: value(registry, "state", name, state=s.value) for s in HealthState}
+        for name in (A, B)
+    }
+    assert states[A] == {
+        "healthy": 0, "cooling": 0, "ejected": 1, "probing": 0, "draining": 0,
+    }  # fmt: skip
+    assert states[B]["healthy"] == 1
+    router.start_drain(B)
+    assert value(registry, "state", B, state="draining") == 1
+    router.remove(A)
+    assert value(registry, "state", A, state="ejected") is None
+
+
+def test_queues_are_told_as_the_engine_last_reported(
+    router: RouterCore, registry: CollectorRegistry, clock: FakeClock
+) -> None:
+    RouterMetrics(router, registry)
+    assert value(registry, "engine_waiting") is None
+    router.report_load({A: EngineLoad(running=3, waiting=2)})
+    assert (value(registry, "engine_running"), value(registry, "engine_waiting")) == (3, 2)
+    clock.tick(3600)  # too old to be believed
+    assert value(registry, "engine_waiting") is None
+    lease = router.acquire({"prompt": "x" * 4000}, exclude=[B])
+    queued = value(registry, "queued_tokens")
+    lease.release()
+    assert queued is not None
+    assert 100 < queued <= 1010
+    assert value(registry, "queued_tokens") == 0
+
+
+def test_calls_that_wait_are_counted(registry: CollectorRegistry) -> None:
+    router = make_router([Endpoint(A, max_in_flight=1)])
+    RouterMetrics(router, registry)
+    lease = router.acquire("x")
+    waiter = router.queue(router.read("y"))
+    assert waiter is not None
+    assert registry.get_sample_value("prefixroute_waiting") == 1
+    router.unqueue(waiter)
+    assert registry.get_sample_value("prefixroute_waiting") == 0
+    lease.release()
+
+
+def hot_prefixes(registry: CollectorRegistry) -> dict[str, float]:
+    return {
+        sample.labels["prefix"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "prefixroute_hot_prefix_requests"
+    }
+
+
+def test_the_hottest_prefixes_are_told_if_asked_for_and_no_more_of_them(clock: FakeClock) -> None:
+    router = make_router([A, B], clock=clock)
+    for number in range(60):
+        clock.tick(0.1)
+        system = text(("assistant", number % 6), 6000)
+        with router.acquire(chat(f"{number}", system=system)):
+            pass
+    none, some = CollectorRegistry(), CollectorRegistry()
+    RouterMetrics(router, none)
+    RouterMetrics(router, some, hot_prefixes=4)
+    assert hot_prefixes(none) == {}
+    found = hot_prefixes(some)
+    assert len(found) == 4
+    assert max(found.values()) == pytest.approx(10, rel=0.05)
+    digest = max(found, key=lambda one: found[one])
+    assert some.get_sample_value("prefixroute_hot_prefix_share", {"prefix": digest}) == (
+        pytest.approx(1 / 6, rel=0.05)
+    )
+    boundaries = {
+        one.key: one.tokens
+        for number in range(6)
+        for one in router.explain(chat(system=text(("assistant", number), 6000))).boundaries
+    }
+    size = some.get_sample_value("prefixroute_hot_prefix_tokens", {"prefix": digest})
+    spread = some.get_sample_value("prefixroute_hot_prefix_endpoints", {"prefix": digest})
+    assert spread == 2
+    assert size == round(boundaries[digest])
+
+
+def test_two_routers_need_two_namespaces(router: RouterCore, registry: CollectorRegistry) -> None:
+    RouterMetrics(router, registry)
+    with pytest.raises(ConfigurationError, match="namespace of its own"):
+        RouterMetrics(router, registry)
+    RouterMetrics(router, registry, namespace="other")
+    assert registry.get_sample_value("other_waiting") == 0
+    with pytest.raises(ConfigurationError, match="hot_prefixes"):
+        RouterMetrics(router, registry, namespace="third", hot_prefixes=-1)

@@ -311,3 +311,52 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         run_simulate(source, wanted, html=html, as_json=as_json)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def watch(
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="An application's metrics, http://127.0.0.1:9100/metrics, or the server of a "
+            "fleet, redis://cache-0:6379/0."
+        ),
+    ],
+    *,
+    interval: Annotated[float, typer.Option(min=0.05, help="Between two reads, seconds.")] = 2.0,
+    window: Annotated[
+        float, typer.Option(min=0.05, help="Rates and counts are of the last so many seconds.")
+    ] = 30.0,
+    namespace: Annotated[
+        str, typer.Option(help="First part of the metrics' names, or of the keys in Redis.")
+    ] = "prefixroute",
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="The Redis server is one of a cluster.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show it once; of metrics, what an interval brings.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, a line for each view, and nothing else.")
+    ] = False,
+) -> None:
+    """Show endpoints as they are: load, hit rates, TTFT, spills, failures, what is hot.
+
+    Reads only. Of a source that is lost the last view stays, with its age.
+
+    Exit status 1: it was to be shown once, and cannot be read.
+    """
+    from prefixroute.cli.watch import Wanted, run_watch  # noqa: PLC0415
+
+    wanted = Wanted(
+        interval_s=interval,
+        window_s=window,
+        namespace=namespace,
+        cluster=cluster,
+        once=once,
+        as_json=as_json,
+    )
+    try:
+        run_watch(url, wanted)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error), param_hint="URL") from None

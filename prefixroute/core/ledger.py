@@ -222,4 +222,7 @@ class Ledger:
         """Return the counts so far."""
         states = self.members.states if self.members is not None else ()
         fresh = self.queues.fresh
-        return Stats(endpoints=tuple([endpoint_stats(s, now, fresh=fresh(s, now)) for s in states]))
+        return Stats(
+            endpoints=tuple([endpoint_stats(s, now, fresh=fresh(s, now)) for s in states]),
+            waiting=len(self.waiting),
+        )

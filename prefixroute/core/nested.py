@@ -58,6 +58,9 @@ _REPLY_TOKENS: Final = 256.0
 """What the one endpoint that had a chat's last turn holds beyond it: the reply that it generated.
 Small beside what a turn of a long chat costs, it keeps a chat of short turns from wandering."""
 
+_SIZED_EVERY: Final = 16
+"""Requests."""
+
 _EVERYBODY: Final = -1
 """The bits of all endpoints."""
 
@@ -287,7 +290,14 @@ class NestedPolicy(StatelessPolicy):
             self._traffic.record(keys, label, prompt.lasting_blocks)
             for key, spread in choice.spreads:
                 self._traffic.set_spread(key, spread)
+            self._note_sizes(ask, keys[: len(choice.spreads)])
         self._map.add(prompt.chain, ask.group.states[choice.index].bit)
+
+    def _note_sizes(self, ask: Ask, hot: Sequence[int]) -> None:
+        """Note how long hot prefixes are, for people; anew at times, as tokens are learned."""
+        anew = not self._requests % _SIZED_EVERY
+        for at in range(0 if anew else self._traffic.sized(hot), len(hot)):
+            self._traffic.set_size(hot[at], _tokens(ask, at + 1))
 
     def learned(self, loan: Loan) -> None:
         """Learn what share of the rest a home holds: what others brought there."""

@@ -23,7 +23,7 @@ from prefixroute.core.roster import PLACEMENT_VERSION, Roster
 from prefixroute.core.traffic import Hot
 from prefixroute.errors import UnknownEndpointError
 
-__all__ = ["Sharing"]
+__all__ = ["Sharing", "traffic_key"]
 
 
 class Sharing(Roster):
@@ -86,8 +86,7 @@ class Sharing(Roster):
     @property
     def traffic_key(self) -> str:
         """16 hexadecimal digits of what :meth:`hot` depends on: how prompts are cut and counted."""
-        text = repr((PLACEMENT_VERSION, self._placement, self.settings.get("tokenizer")))
-        return f"{digest64(utf8(text)):016x}"
+        return traffic_key(self.settings)
 
     def hot(self, limit: int) -> Hot:
         """Return what this router has counted of its hottest prefixes; digests alone, no text.
@@ -98,10 +97,13 @@ class Sharing(Roster):
         with self._locked() as (ledger, now):
             found = ledger.policy.hot(now)
         totals = nlargest(limit, found.totals.items(), key=itemgetter(1))
+        prefixes = nlargest(limit, found.prefixes, key=itemgetter(1))
+        sizes = found.tokens
         return replace(
             found,
             totals={_name(group): total for group, total in totals},
-            prefixes=nlargest(limit, found.prefixes, key=itemgetter(1)),
+            prefixes=prefixes,
+            tokens={prefix: sizes[prefix] for prefix, *_ in prefixes if prefix in sizes},
         )
 
     def report_traffic(self, hot: Hot) -> None:
@@ -130,6 +132,13 @@ class Sharing(Roster):
             models = "all" if e.models is None else ",".join(sorted(e.models))
             made[f"endpoint {e.id}"] = f"weight {e.weight:g}, tier {e.tier}, models {models}"
         return made
+
+
+def traffic_key(settings: Mapping[str, str]) -> str:
+    """Return :attr:`Sharing.traffic_key` of a router with these :attr:`Sharing.settings`."""
+    version, placement = settings.get("version"), settings.get("placement")
+    text = f"({version}, {placement}, {settings.get('tokenizer')!r})"
+    return f"{digest64(utf8(text)):016x}"
 
 
 def _name(group: object) -> int:

@@ -88,11 +88,13 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         endpoints: Each one's counts.
+        waiting: Calls that wait here for an endpoint to have room.
         holdout: What the two groups of ``Router(holdout=)`` came to; ``None``: there are none.
         shadow: What ``Router(shadow=)`` would have done; ``None``: there is none.
     """
 
     endpoints: tuple[EndpointStats, ...]
+    waiting: int = 0
     holdout: HoldoutStats | None = None
     shadow: ShadowStats | None = None
 

@@ -43,11 +43,13 @@ class Hot(msgspec.Struct, frozen=True, kw_only=True):
         half_life_s: After this time a request counts for half, seconds.
         totals: Decayed requests of each group.
         prefixes: ``(prefix, decayed requests with it, endpoints it was given)``.
+        tokens: Sizes of those of them that have been given several endpoints, tokens.
     """
 
     half_life_s: float = 0.0
     totals: Mapping[Hashable, float] = field(default_factory=dict)
     prefixes: Sequence[tuple[int, float, int]] = ()
+    tokens: Mapping[int, int] = field(default_factory=dict)
 
 
 def share(count: float, total: float) -> float:
@@ -77,7 +79,7 @@ class Traffic:
 
     __slots__ = (
         "_counts", "_ends", "_half_life_s", "_now", "_others", "_others_spreads", "_others_totals",
-        "_spreads", "_start", "_totals", "_weight",
+        "_sizes", "_spreads", "_start", "_totals", "_weight",
     )  # fmt: skip
 
     def __init__(self, *, half_life_s: float, max_prefixes: int) -> None:
@@ -85,6 +87,7 @@ class Traffic:
         self._counts: BoundedDict[int, float] = BoundedDict(max_prefixes)
         self._ends: BoundedDict[int, float] = BoundedDict(max(2, max_prefixes // 8))
         self._spreads: BoundedDict[int, int] = BoundedDict(max(2, max_prefixes // 8))
+        self._sizes: BoundedDict[int, int] = BoundedDict(max(2, max_prefixes // 8))
         self._totals: BoundedDict[Hashable, float] = BoundedDict(_GROUPS)
         self._others: dict[int, float] = {}  # of other routers, where they tell
         self._others_spreads: dict[int, int] = {}
@@ -185,6 +188,14 @@ class Traffic:
                 self._spreads.pop(prefix)
             self._others_spreads.pop(prefix, None)
 
+    def sized(self, chain: Sequence[int]) -> int:
+        """Return how many leading prefixes have a size already."""
+        return len(self._sizes.leading(chain))
+
+    def set_size(self, prefix: int, tokens: float) -> None:
+        """Remember how long a prefix is, tokens: for people alone."""
+        self._sizes.put(prefix, round(tokens))
+
     def hot(self) -> Hot:
         """Return own counts of prefixes that may be hot: given several endpoints, or seen twice.
 
@@ -197,10 +208,12 @@ class Traffic:
         found = {prefix: stored for prefix, stored in newest if stored >= least}
         for prefix in spreads:
             found[prefix] = peek(prefix) or 0.0
+        sizes = ((prefix, self._sizes.peek(prefix)) for prefix in found)
         return Hot(
             half_life_s=self._half_life_s,
             totals={group: total / weight for group, total in self._totals.items()},
             prefixes=[(p, stored / weight, spreads.get(p, 1)) for p, stored in found.items()],
+            tokens={prefix: size for prefix, size in sizes if size is not None},
         )
 
     def set_others(self, hot: Hot) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from random import Random
 from typing import Final, Protocol
 
@@ -180,6 +181,7 @@ class EngineMetrics(Service):
         """Begin to poll in a thread, unless one does already."""
         if self._thread is not None:
             return
+        import_module("httpx")  # not in the thread: OpenAI's SDK fails on what is half loaded
         self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(self._stopped,), name="prefixroute-metrics", daemon=True

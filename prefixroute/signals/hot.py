@@ -35,6 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     half_life_s: float
     totals: dict[int, float]
     prefixes: list[tuple[int, float, int]]
+    tokens: dict[int, int] = {}
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Snapshot)
@@ -72,6 +73,7 @@ def pooled(snapshots: Iterable[Snapshot], now_ms: int) -> Hot:
     totals: dict[Hashable, float] = {}
     counts: dict[int, float] = {}
     spreads: dict[int, list[int]] = {}
+    tokens: dict[int, int] = {}
     for one in newest.values():
         age_s = max(0.0, (now_ms - one.at_ms) / 1000.0)
         scale = 2.0 ** (-age_s / one.half_life_s)
@@ -80,7 +82,9 @@ def pooled(snapshots: Iterable[Snapshot], now_ms: int) -> Hot:
         for prefix, count, spread in one.prefixes:
             counts[prefix] = counts.get(prefix, 0.0) + count * scale
             spreads.setdefault(prefix, []).append(spread)
+        tokens.update(one.tokens)
     return Hot(
         totals=totals,
         prefixes=[(one, count, median_low(spreads[one])) for one, count in counts.items()],
+        tokens=tokens,
     )

@@ -155,6 +155,7 @@ class Talk:
             half_life_s=hot.half_life_s,
             totals={group: total for group, total in hot.totals.items() if type(group) is int},
             prefixes=list(hot.prefixes),
+            tokens=dict(hot.tokens),
         )
         place = self.place(self._random.randrange(HOT_PLACES))
         seconds = max(1, round(2 * hot.half_life_s))

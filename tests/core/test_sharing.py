@@ -16,8 +16,11 @@ from prefixroute import (
     Router,
     UnknownEndpointError,
 )
+from prefixroute.core.hashing import digest64, utf8
 from prefixroute.core.others import OthersLoad
+from prefixroute.core.roster import PLACEMENT_VERSION
 from prefixroute.core.router import RouterCore
+from prefixroute.core.sharing import traffic_key
 from prefixroute.core.traffic import Hot, Traffic
 from tests.core.support import FakeClock, chat, homes, make_router, serve, states, text, urls
 
@@ -261,6 +264,9 @@ def test_what_is_told_is_bounded_and_begins_with_the_hottest() -> None:
     counts = [count for _, count, _ in hot.prefixes]
     assert counts == sorted(counts, reverse=True)
     assert all(type(prefix) is int for prefix, _, _ in hot.prefixes)
+    assert hot.tokens.keys() >= {prefix for prefix, _, spread in hot.prefixes if spread > 1}
+    assert hot.tokens.keys() <= {prefix for prefix, *_ in hot.prefixes}
+    assert all(100 < tokens < 2000 for tokens in hot.tokens.values())
     traffic = Traffic(half_life_s=100.0, max_prefixes=100_000)
     traffic.advance(0.0)
     for _ in range(2):
@@ -323,6 +329,13 @@ def test_routers_that_hold_out_tell_and_hear_what_is_hot() -> None:
 def test_the_traffic_key_tells_who_counts_alike() -> None:
     assert make_router(2).traffic_key == make_router(5, seed=3).traffic_key
     assert make_router(2).traffic_key != make_router(2, placement=Nested(target=0.2)).traffic_key
+
+
+def test_the_traffic_key_can_be_told_from_the_settings() -> None:
+    """As who watches a fleet does; and it stays what it was."""
+    router = make_router(2, placement=Nested(target=0.2))
+    before = repr((PLACEMENT_VERSION, Nested(target=0.2), None))
+    assert traffic_key(router.settings) == router.traffic_key == f"{digest64(utf8(before)):016x}"
 
 
 def test_settings_hold_no_secret() -> None:

@@ -178,8 +178,10 @@ def test_prefixes_and_spreads_are_bounded_and_hot_ones_stay(bound: int) -> None:
     for number in range(20 * bound):
         counts.record([-1, number], "g")
         counts.set_spread(number, 3)
+        counts.set_size(number, 700.4)
         assert len(counts) <= bound
         assert len(counts._spreads) <= max(2, bound // 8)
+        assert len(counts._sizes) <= max(2, bound // 8)
     assert counts.count(-1) == 20 * bound
 
 

@@ -50,6 +50,19 @@ def test_routing_needs_no_http_library() -> None:
     assert out[-1] == "0"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from openai import OpenAI; router.wrap(OpenAI(api_key='-'))",
+        "from prefixroute.signals import EngineMetrics; EngineMetrics(router).start()",
+    ],
+)
+def test_httpx_is_loaded_before_any_thread_needs_it(code: str) -> None:
+    """OpenAI's SDK looks at it where it is loaded, and fails where that is half done."""
+    made = "import sys; from prefixroute import Router; router = Router(['http://a:1']);"
+    assert run(f"{made}{code}; print('httpx' in sys.modules)").strip() == "True"
+
+
 def test_public_names_are_sorted_and_there() -> None:
     assert list(prefixroute.__all__) == sorted(prefixroute.__all__)
     assert all(hasattr(prefixroute, name) for name in prefixroute.__all__)

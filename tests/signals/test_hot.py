@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from prefixroute.signals.hot import Snapshot, pooled
+from prefixroute.signals.hot import Snapshot, pooled, read_snapshot
 
 
 def snapshot(owner: str, at_ms: int = 0, *, count: float = 4.0, spread: int = 2) -> Snapshot:
@@ -26,6 +27,15 @@ def test_counts_decay_from_their_time_on_and_vanish() -> None:
     assert pooled([snapshot("a")], 100_000).totals[7] == pytest.approx(5.0)
     assert pooled([snapshot("a")], 250_000).totals == {}
     assert pooled([snapshot("a", 5000)], 0).totals == {7: 10.0}  # a clock that was set back
+
+
+def test_sizes_are_told_on_where_they_are_known() -> None:
+    with_size = Snapshot("b", 0, 100.0, {7: 10.0}, [(1, 4.0, 2), (2, 3.0, 2)], {1: 700})
+    assert pooled([snapshot("a"), with_size], 0).tokens == {1: 700}
+    packed = msgspec.msgpack.encode(with_size)
+    assert read_snapshot(packed) == with_size
+    earlier = msgspec.msgpack.encode(["a", 0, 100.0, {7: 10.0}, [[1, 4.0, 2]]])
+    assert read_snapshot(earlier) == snapshot("a")
 
 
 def test_of_nothing_there_is_nothing() -> None:

@@ -1,8 +1,4 @@
-"""``PrometheusObserver``: a router's events as Prometheus metrics; ``FleetMetrics``: its fleet.
-
->>> from prefixroute import Router
->>> from prefixroute.metrics import PrometheusObserver
->>> router = Router(["http://gpu-0:8000/v1"], observers=[PrometheusObserver()])  # doctest: +SKIP
+"""``PrometheusObserver``: a router's events as Prometheus metrics.
 
 The only label beside ``reason`` is ``endpoint``, an endpoint's id; the series of an endpoint that
 leaves are dropped with it. Nothing holds a prompt or a key.
@@ -10,11 +6,12 @@ leaves are dropped with it. Nothing holds a prompt or a key.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from prefixroute.core.decision import Decision, Reason
 from prefixroute.core.events import (
@@ -32,15 +29,7 @@ from prefixroute.core.events import (
 )
 from prefixroute.errors import ConfigurationError
 
-try:
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "PrometheusObserver needs prometheus-client: pip install 'prefixroute[prometheus]'",
-        name=error.name,
-    ) from error
-
-__all__ = ["FleetMetrics", "PrometheusObserver"]
+__all__ = ["PrometheusObserver"]
 
 _M = TypeVar("_M", Counter, Gauge, Histogram)
 
@@ -134,6 +123,10 @@ class PrometheusObserver:
             registry=self._registry,
             buckets=_DECISION_S,
         )
+        self._rare = (
+            self._failovers, self._failures, self._ejections, self._readmissions, self._cooldowns,
+            self._ejected,
+        )  # fmt: skip
         self._trials: _Trials | None = None
 
     def _counter(self, name: str, text: str) -> Counter:
@@ -202,6 +195,9 @@ class PrometheusObserver:
         self._count(name, 1)
 
     def _count(self, name: str, change: int) -> None:
+        if name not in self._held and name not in self._leaving:
+            for rare in self._rare:
+                rare.labels(name)  # from 0 on: the rate of a series misses what it begins with
         held = max(0, self._held.get(name, 0) + change)  # a fork's child drops its parent's
         self._held[name] = held
         if name not in self._leaving:
@@ -291,68 +287,3 @@ class _Trials:
 def _remove(metric: Counter | Gauge | Histogram, *labels: str) -> None:
     with suppress(KeyError):  # there is no such series
         metric.remove(*labels)
-
-
-class _FleetStats(Protocol):
-    """What is read of :class:`prefixroute.signals.fleet.FleetStats`."""
-
-    @property
-    def connected(self) -> bool: ...
-    @property
-    def peers(self) -> int: ...
-    @property
-    def age_s(self) -> float | None: ...
-    @property
-    def losses(self) -> int: ...
-
-
-class _Fleet(Protocol):
-    def stats(self) -> _FleetStats: ...
-
-
-class FleetMetrics:
-    """Shows how a ``RedisFleet`` fares, asked when the registry is read.
-
-    - ``prefixroute_fleet_connected``: 1 while the server answers
-    - ``prefixroute_fleet_peers``: other routers
-    - ``prefixroute_fleet_age_seconds``: since they were last heard of; infinite: never yet
-    - ``prefixroute_fleet_losses``: how often the server could not be used any more
-
-    Args:
-        fleet: The ``RedisFleet``.
-        registry: Where they are registered; ``None``: prometheus_client's own.
-        namespace: First part of the names.
-
-    Raises:
-        ConfigurationError: The registry has metrics of these names already.
-    """
-
-    def __init__(
-        self,
-        fleet: _Fleet,
-        registry: CollectorRegistry | None = None,
-        *,
-        namespace: str = "prefixroute",
-    ) -> None:
-        def gauge(name: str, text: str) -> Gauge:
-            where = registry if registry is not None else REGISTRY
-            return Gauge(f"fleet_{name}", text, namespace=namespace, registry=where)
-
-        def age_s() -> float:
-            age = fleet.stats().age_s
-            return math.inf if age is None else age
-
-        try:
-            connected = gauge("connected", "1 while the server answers.")
-            peers = gauge("peers", "Other routers.")
-            age = gauge("age_seconds", "Since the other routers were last heard of.")
-            losses = gauge("losses", "Times that the server could not be used any more.")
-        except ValueError as error:
-            raise ConfigurationError(
-                f"FleetMetrics(namespace={namespace!r}): {error}; give each fleet a registry or a "
-                "namespace of its own"
-            ) from None
-        connected.set_function(lambda: float(fleet.stats().connected))
-        peers.set_function(lambda: float(fleet.stats().peers))
-        age.set_function(age_s)
-        losses.set_function(lambda: float(fleet.stats().losses))
