@@ -10,7 +10,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,8 +23,10 @@ __all__ = [
     "options",
     "packages",
     "parser",
+    "peak_mb",
     "ratio_row",
     "show",
+    "table",
 ]
 
 T = TypeVar("T")
@@ -66,6 +68,16 @@ def cpu_us(run: Callable[[T], object], args: Sequence[T]) -> float:
     for arg in args:
         run(arg)
     return (time.thread_time_ns() - began) / len(args) / 1000
+
+
+def peak_mb() -> float:
+    """Return the most memory that was ever resident in this process, MB (10^6 bytes).
+
+    Not ``ru_maxrss``: a process inherits that from the one that started it.
+    """
+    told = Path("/proc/self/status").read_text(encoding="utf-8")
+    (line,) = (line for line in told.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def by_turns(runs: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
@@ -143,13 +155,18 @@ def show(rows: Iterable[Row], versions: Mapping[str, str], *, as_json: bool) -> 
         shown = [{**asdict(row), "met": row.met} for row in rows]
         print(json.dumps({"machine": machine(), "packages": versions, "rows": shown}))
         return
-    print("| what | goal | reached | over the repeats | |\n|---|---|---|---|---|")
+    print("\n".join(table(rows)))
+    sys.stdout.flush()
+
+
+def table(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown."""
+    yield "| what | goal | reached | over the repeats | |\n|---|---|---|---|---|"
     for row in rows:
         sign = ">=" if row.at_least else "<="
         mark = "met" if row.met else "**missed**"
         note = f": {row.note}" if row.note else ""
-        print(
+        yield (
             f"| {row.what} | {sign} {row.goal:g} {row.unit} | {row.reached:.3g} "
             f"| {row.low:.3g} to {row.high:.3g} | {mark}{note} |"
         )
-    sys.stdout.flush()

@@ -7,7 +7,6 @@ note. The router has placed 200 others before.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import tracemalloc
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.bodies import encoded
-from benchmarks.measuring import Row, options, packages, ratio_row, show
+from benchmarks.measuring import Row, options, packages, peak_mb, ratio_row, show
 from prefixroute import Fixed, Nested, Placement, Router
 
 PROMPTS: Final = 10_000
@@ -38,11 +37,6 @@ def body(number: int) -> bytes:
     )
 
 
-def peak_mb() -> float:
-    """Return the most memory that was ever resident in this process, MB (10^6 bytes)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
 def grown_mb(placement: str, first: int, prompts: int, *, traced: bool) -> float:
     """Return by how many MB a router grows by these prompts."""
     router = Router([f"http://gpu-{i}:8000/v1" for i in range(8)], placement=PLACEMENTS[placement])
@@ -62,11 +56,13 @@ def grown_mb(placement: str, first: int, prompts: int, *, traced: bool) -> float
     return peak_mb() - before
 
 
-def in_process(placement: str, first: int, *, traced: bool = False) -> float:
+def in_process(
+    placement: str, first: int, *, prompts: int = PROMPTS, traced: bool = False
+) -> float:
     """Return :func:`grown_mb` of a new process."""
     code = (
         "from benchmarks.memory import grown_mb; "
-        f"print(grown_mb({placement!r}, {first}, {PROMPTS}, traced={traced}))"
+        f"print(grown_mb({placement!r}, {first}, {prompts}, traced={traced}))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return float(done.stdout)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from prefixroute import Fixed, Random
+from prefixroute import Fixed, Nested, Random
 from prefixroute.core.placement import Placement
 
 from .pages import Page
-from .support import chat, make_router, serve, text
+from .support import blocks, chat, make_router, serve, text
 
 SYSTEM = text("system", 3000)
 
@@ -86,9 +86,31 @@ def test_text_and_page_tell_spread_and_holders() -> None:
         explanation
     )
     line = next(line for line in str(explanation).splitlines() if first.key in line)
-    assert line.split()[-2:] == ["4", "4"]
+    figures = [f"{first.tokens:.0f}", f"{first.share:.1%}", "4", "4"]
+    assert line.split() == [first.key, *figures]
     assert "spread" in page.text
     assert "held by" in page.text
+
+
+def test_a_prompt_of_one_block_has_a_spread_too() -> None:
+    explanation = make_router(4, placement=Nested()).explain(blocks(1))
+    assert explanation.decision.depth == 0
+    assert [boundary.spread for boundary in explanation.boundaries] == [1]
+
+
+def test_traffic_is_told_from_the_first_request_on() -> None:
+    router = make_router(4)
+    assert "this router has seen none yet" in str(router.explain("hello"))
+    serve(router, "hello")
+    assert "1 requests seen" in str(router.explain("hello"))
+
+
+@pytest.mark.parametrize(("count", "left"), [(10, None), (11, "... and 1 more")])
+def test_long_lists_are_cut(count: int, left: str | None) -> None:
+    explanation = make_router(4).explain(blocks(*range(count)))
+    assert len(explanation.boundaries) == count
+    assert ("more" in str(explanation)) == (left is not None)
+    assert left is None or left in str(explanation)
 
 
 def test_explaining_changes_nothing() -> None:

@@ -27,6 +27,11 @@ members = st.lists(
 )
 
 
+def values(page: Page, name: str) -> list[str]:
+    """The values of an attribute, in the page's order."""
+    return [value for found, value in page.attributes if found == name and value is not None]
+
+
 @given(members, st.integers(1, 40), st.integers(0, 2**32))
 def test_arcs_tell_whose_every_key_is(some: list[tuple[str, float]], nodes: int, seed: int) -> None:
     ring = Ring(some, virtual_nodes=nodes)
@@ -49,7 +54,8 @@ def test_shares_follow_the_weights() -> None:
     router = make_router([Endpoint(f"http://gpu-{n}", weight=1.0 + n) for n in range(4)])
     view = router.ring()
     assert [member.id for member in view.members] == sorted(e.id for e in router.endpoints)
-    assert math.isclose(sum(member.share for member in view.members), 1.0)
+    assert math.isclose(sum(member.share for member in view.members), 1.0, rel_tol=1e-12)
+    assert sum(share for _, share in view.pieces) < 1.0
     assert [member.fair_share for member in view.members] == [0.1, 0.2, 0.3, 0.4]
     assert [member.virtual_nodes for member in view.members] == [1024, 2048, 3072, 4096]
     assert view.virtual_nodes == 10 * 1024
@@ -106,11 +112,51 @@ def test_a_page_shows_a_piece_of_the_ring_and_all_shares() -> None:
     for member in view.members:
         assert member.id in page.text
         assert f"{member.share:.2%}" in page.text
-    assert page.tags.count("path") == 3
-    drawn = "".join(value or "" for name, value in page.attributes if name == "d")
-    assert drawn.count("M") == len(view.pieces) == 160
-    widths = [float(width) for width in re.findall(r"0h([\d.]+)", drawn)]
-    assert sum(widths) == pytest.approx(1000.0, abs=160 * 0.05)
+        assert f"{member.share / member.fair_share - 1.0:+.1%}" in page.text
+    assert f"{sum(share for _, share in view.pieces):.1%} of the ring" in page.text
+    drawn = "".join(values(page, "d"))
+    pieces = sorted(
+        (float(at), float(width)) for at, width in re.findall(r"M([\d.]+) 0h([\d.]+)v20", drawn)
+    )
+    assert len(pieces) == len(view.pieces) == 160
+    ends = list(accumulate((width for _, width in pieces), initial=0.0))
+    assert [at for at, _ in pieces] == pytest.approx(ends[:-1], abs=160 * 0.05)
+    assert ends[-1] == pytest.approx(1000.0, abs=160 * 0.05)
+
+
+def test_endpoints_have_a_colour_each_and_a_bar_beside_what_is_fair() -> None:
+    view = make_router([Endpoint(f"http://gpu-{n}", weight=1.0 + n % 3) for n in range(24)]).ring()
+    page = Page(view._repr_html_())
+    chips = [value[11:] for value in values(page, "style") if value.startswith("background:")]
+    assert len(set(chips)) == len(chips) == 24
+    assert values(page, "fill") == chips
+    bars = [
+        [float(figure) for figure in re.findall(r"--[wf]:([\d.]+)%", value)]
+        for value in values(page, "style")
+        if "--f:" in value
+    ]
+    assert 94.0 < max(max(bar) for bar in bars) <= 100.0
+    for (share, fair), member in zip(bars, view.members, strict=True):
+        assert share / fair == pytest.approx(member.share / member.fair_share, rel=0.01)
+
+
+def test_one_endpoint_has_all() -> None:
+    view = make_router([Endpoint("http://a", tier=3)]).ring()
+    assert (view.members[0].share, view.max_over_fair) == (1.0, 1.0)
+    assert "Ring of 1 endpoint, 1,024 virtual nodes , tier 3" in Page(view._repr_html_()).text
+    assert "tier" not in Page(make_router(1).ring()._repr_html_()).text
+
+
+def test_views_are_values() -> None:
+    view = make_router(2).ring()
+    assert view == make_router(2).ring()
+    assert "pieces" not in repr(view)
+    with pytest.raises(AttributeError):
+        view.tier = 1  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        view.members[0].weight = 2.0  # type: ignore[misc]
+    assert not hasattr(view, "__dict__")
+    assert not hasattr(view.members[0], "__dict__")
 
 
 def test_a_whole_small_ring_is_shown() -> None:

@@ -27,10 +27,10 @@ class SetupError(Exception):
     """An environment could not be made; the message says what uv said."""
 
 
-def cache_folder() -> Path:
+def cache_folder(shelf: str = "sdk") -> Path:
     """Where environments are kept. Remove it to make them anew."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "prefixroute" / "sdk"
+    return Path(base) / "prefixroute" / shelf
 
 
 def newest(entry: Entry, as_of: str = AS_OF) -> Path:
@@ -39,7 +39,13 @@ def newest(entry: Entry, as_of: str = AS_OF) -> Path:
 
 
 def environment(
-    name: str, requirements: Iterable[str], as_of: str, *, options: Sequence[str] = ()
+    name: str,
+    requirements: Iterable[str],
+    as_of: str,
+    *,
+    options: Sequence[str] = (),
+    shelf: str = "sdk",
+    bare: bool = False,
 ) -> Path:
     """Return the Python of an environment with these requirements and with prefixroute's own.
 
@@ -51,14 +57,16 @@ def environment(
         requirements: What is installed.
         as_of: Only what was published up to the end of this day (UTC) is taken.
         options: More of ``uv pip install``, such as ``--resolution``.
+        shelf: The folder of the cache that it lies in.
+        bare: Without what prefixroute needs.
 
     Raises:
         SetupError: uv is missing, or says no.
     """
-    wanted = [*requirements, *_dependencies()]
+    wanted = [*requirements, *([] if bare else _dependencies())]
     identity = json.dumps([wanted, as_of, sys.version_info[:3], sys.base_prefix, *options])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    folder = cache_folder() / f"{name}-{digest}"
+    folder = cache_folder(shelf) / f"{name}-{digest}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
