@@ -15,16 +15,16 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.peers_arms import Arm, Name, gateway_arm, interleaved
-from benchmarks.peers_calls import ROUTED, Clients
-from benchmarks.peers_cpu import cpu_ns, family
-from benchmarks.peers_environments import SetupError
-from benchmarks.peers_gateways import GATEWAYS, Running
-from benchmarks.peers_lines import PeerError, Worker
-from benchmarks.peers_parts import Trees, ring
-from benchmarks.peers_run import Run, Size
-from benchmarks.peers_servers import Servers, config, servers
-from benchmarks.peers_timing import pairs, timed
+from benchmarks.peers.arms import Arm, Name, gateway_arm, interleaved
+from benchmarks.peers.calls import ROUTED, Clients
+from benchmarks.peers.cpu import cpu_ns, family
+from benchmarks.peers.environments import SetupError
+from benchmarks.peers.gateways import GATEWAYS, Running
+from benchmarks.peers.lines import PeerError, Worker
+from benchmarks.peers.parts import Trees, ring
+from benchmarks.peers.run import Run, Size
+from benchmarks.peers.servers import Servers, config, servers
+from benchmarks.peers.timing import pairs, timed
 from prefixroute.testing import EngineModel, FakeCluster
 
 FAST = EngineModel(
@@ -144,7 +144,7 @@ def test_what_a_gateway_spends_is_counted_for_each_call() -> None:
 
 def test_a_worker_answers_says_what_failed_and_that_it_ended(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with Worker(sys.executable, "benchmarks.peers_parts", log) as worker:
+    with Worker(sys.executable, "benchmarks.peers.parts", log) as worker:
         assert worker.ask("ring", kind=ROUTED, members=2, keys=10) > 0
         with pytest.raises(PeerError, match="KeyError"):
             worker.ask("ring", kind="unheard of", members=2, keys=10)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.peers_calls import ROUTED
-from benchmarks.peers_goals import Found, hidden, rows
-from benchmarks.peers_report import Figure, Report, figures, tables
+from benchmarks.peers.calls import ROUTED
+from benchmarks.peers.goals import Found, hidden, rows
+from benchmarks.peers.report import Figure, Report, figures, tables
 
 GATEWAY = "gateway"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from benchmarks.measuring import Row, ratio_row
-from benchmarks.peers_arms import Batch, Name
+from benchmarks.peers.arms import Batch, Name
 
 __all__ = ["CLIENTS", "Found", "hidden", "rows", "values"]
 

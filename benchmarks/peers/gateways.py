@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers_cpu import cpu_ns, family
-from benchmarks.peers_lines import ended, environment_of, guarded
-from benchmarks.peers_servers import answer, free_ports, wait_until
-from benchmarks.peers_timing import MODEL
+from benchmarks.peers.cpu import cpu_ns, family
+from benchmarks.peers.lines import ended, environment_of, guarded
+from benchmarks.peers.servers import answer, free_ports, wait_until
+from benchmarks.peers.timing import MODEL
 
 __all__ = ["GATEWAYS", "Gateway", "Running", "running"]
 

@@ -1,6 +1,6 @@
 """Parts of routers alone: look-ups on hash rings, matches in trees of prompts, what they remember.
 
-A worker for ``benchmarks.peers``: ``python -m benchmarks.peers_parts``, in the environment of
+A worker for ``benchmarks.peers``: ``python -m benchmarks.peers.parts``, in the environment of
 whatever part is asked for.
 """
 
@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from benchmarks.bodies import TURNS
 from benchmarks.measuring import peak_mb
-from benchmarks.peers_lines import serve
-from benchmarks.peers_timing import cpu_us, pairs
+from benchmarks.peers.lines import serve
+from benchmarks.peers.timing import cpu_us, pairs
 
 __all__ = ["NAMES"]
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers_lines import PeerError, ended, environment_of, guarded, tail
-from benchmarks.peers_timing import MODEL
+from benchmarks.peers.lines import PeerError, ended, environment_of, guarded, tail
+from benchmarks.peers.timing import MODEL
 
 __all__ = ["SERVERS", "Servers", "answer", "config", "free_ports", "servers", "wait_until"]
 

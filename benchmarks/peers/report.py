@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.measuring import Row, machine, table
-from benchmarks.peers_goals import CLIENTS, Found, values
+from benchmarks.peers.goals import CLIENTS, Found, values
 
 __all__ = ["Figure", "Report", "figures", "show", "tables"]
 

@@ -1,6 +1,6 @@
 """LiteLLM's Router: its decisions and its calls, as a process of its own environment.
 
-A worker for ``benchmarks.peers``: ``python -m benchmarks.peers_litellm``.
+A worker for ``benchmarks.peers``: ``python -m benchmarks.peers.litellm``.
 """
 
 # mypy: disable-error-code="import-not-found"
@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.peers_lines import serve
-from benchmarks.peers_timing import MODEL, pairs, timed, timed_async
+from benchmarks.peers.lines import serve
+from benchmarks.peers.timing import MODEL, pairs, timed, timed_async
 
 
 class LiteLLM:

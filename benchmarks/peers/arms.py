@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from benchmarks.peers_gateways import Running
-from benchmarks.peers_lines import PeerError, Worker
+from benchmarks.peers.gateways import Running
+from benchmarks.peers.lines import PeerError, Worker
 
 __all__ = ["Arm", "Batch", "Name", "gateway_arm", "interleaved", "worker_arm"]
 

@@ -1,6 +1,6 @@
 """Clients of this environment, straight, through a Router and through gateways, as a process.
 
-A worker for ``benchmarks.peers``: ``python -m benchmarks.peers_calls``.
+A worker for ``benchmarks.peers``: ``python -m benchmarks.peers.calls``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
 from benchmarks.bodies import encoded
-from benchmarks.peers_lines import serve
-from benchmarks.peers_timing import MODEL, cpu_us, pairs, timed, timed_async
+from benchmarks.peers.lines import serve
+from benchmarks.peers.timing import MODEL, cpu_us, pairs, timed, timed_async
 from prefixroute import Router
 
 __all__ = ["ROUTED", "Clients"]

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.peers_arms import Arm, Batch, Name, interleaved
-from benchmarks.peers_environments import SetupError
-from benchmarks.peers_lines import PeerError, Worker
-from benchmarks.peers_servers import Servers
+from benchmarks.peers.arms import Arm, Batch, Name, interleaved
+from benchmarks.peers.environments import SetupError
+from benchmarks.peers.lines import PeerError, Worker
+from benchmarks.peers.servers import Servers
 
 __all__ = ["Run", "Size"]
 
@@ -68,4 +68,4 @@ class Run:
         self, name: str, python: Path | str, variables: Mapping[str, str] | None = None
     ) -> Worker:
         """Return a worker that logs to this run's folder."""
-        return Worker(python, f"benchmarks.{name}", self.folder / f"{name}.log", variables)
+        return Worker(python, f"benchmarks.peers.{name}", self.folder / f"{name}.log", variables)

@@ -23,15 +23,15 @@ from typing import Final
 from benchmarks import memory
 from benchmarks.litellm_peer import python_of_litellm
 from benchmarks.measuring import packages, parser
-from benchmarks.peers_arms import Arm, Name, gateway_arm, worker_arm
-from benchmarks.peers_calls import ROUTED
-from benchmarks.peers_environments import python_with, version
-from benchmarks.peers_gateways import GATEWAYS, Gateway, Running, running
-from benchmarks.peers_goals import CLIENTS, hidden, rows
-from benchmarks.peers_lines import PeerError, Worker
-from benchmarks.peers_report import Report, figures, show
-from benchmarks.peers_run import Run, Size
-from benchmarks.peers_servers import SERVERS, servers
+from benchmarks.peers.arms import Arm, Name, gateway_arm, worker_arm
+from benchmarks.peers.calls import ROUTED
+from benchmarks.peers.environments import python_with, version
+from benchmarks.peers.gateways import GATEWAYS, Gateway, Running, running
+from benchmarks.peers.goals import CLIENTS, hidden, rows
+from benchmarks.peers.lines import PeerError, Worker
+from benchmarks.peers.report import Report, figures, show
+from benchmarks.peers.run import Run, Size
+from benchmarks.peers.servers import SERVERS, servers
 
 TOKENS: Final = 8_000
 KEYS: Final = 20_000
@@ -64,7 +64,7 @@ def gateways(run: Run) -> None:
                 started |= _started(run, gateway, stack)
         for (name, kind), at in started.items():
             places[kind][name] = [at.url]
-        worker = stack.enter_context(run.worker("peers_calls", sys.executable))
+        worker = stack.enter_context(run.worker("calls", sys.executable))
         worker.ask("start", places=places)
         run.measure("gateways", _gateway_arms(run, worker, started))
 
@@ -106,7 +106,7 @@ def litellm(run: Run) -> None:
     urls = [f"{root}/v1" for root in run.up.json]
     decide = {"count": run.size.chats, "tokens": TOKENS}
     with ExitStack() as stack:
-        worker = stack.enter_context(run.worker("peers_calls", sys.executable))
+        worker = stack.enter_context(run.worker("calls", sys.executable))
         worker.ask("start", places={"json": {"direct": urls[:1], ROUTED: urls}})
         arms: dict[Name, Arm] = {
             ("decide", form, ROUTED): worker_arm(worker, "decide", form=form, **decide)
@@ -120,9 +120,7 @@ def litellm(run: Run) -> None:
             python = python_of_litellm()
             run.versions["litellm"] = version(python, "litellm")
             for name, checks in _LITELLM.items():
-                peer = stack.enter_context(
-                    run.worker("peers_litellm", python, _LITELLM_ENVIRONMENT)
-                )
+                peer = stack.enter_context(run.worker("litellm", python, _LITELLM_ENVIRONMENT))
                 peer.ask("start", urls=urls, checks=checks)
                 arms["decide", name, "LiteLLM"] = worker_arm(peer, "decide", **decide)
                 for mode in () if checks else ("sync", "async"):
@@ -142,12 +140,12 @@ def parts(run: Run, checkout: str | None) -> None:
             rings["uhashring"] = python_with("uhashring", ("uhashring",))
             run.versions["uhashring"] = version(rings["uhashring"], "uhashring")
         for kind, python in rings.items():
-            worker = stack.enter_context(run.worker("peers_parts", python))
+            worker = stack.enter_context(run.worker("parts", python))
             for members in RINGS:
                 arms["ring", str(members), kind] = _ring(worker, kind, members)
         trees = _trees(run, checkout)
         for kind, (name, python) in trees.items():
-            worker = stack.enter_context(run.worker("peers_parts", python))
+            worker = stack.enter_context(run.worker("parts", python))
             arms["tree", "", name] = worker_arm(
                 worker,
                 "match",
@@ -156,7 +154,7 @@ def parts(run: Run, checkout: str | None) -> None:
                 tokens=TOKENS,
                 checkout=checkout,
             )
-        own = stack.enter_context(run.worker("peers_calls", sys.executable))
+        own = stack.enter_context(run.worker("calls", sys.executable))
         own.ask("start", places={"json": {ROUTED: [f"{root}/v1" for root in run.up.json]}})
         arms["tree", "", f"{ROUTED}, a whole decision"] = worker_arm(
             own, "decide", form="bytes", count=run.size.chats, tokens=TOKENS
@@ -191,7 +189,7 @@ def _memory(run: Run, trees: Mapping[str, tuple[str, Path]], checkout: str | Non
     print("memory", file=sys.stderr, flush=True)
     prompts = run.size.prompts
     for kind, (name, python) in trees.items():
-        with run.leaving_out(f"memory, {name}"), run.worker("peers_parts", python) as worker:
+        with run.leaving_out(f"memory, {name}"), run.worker("parts", python) as worker:
             grown = worker.ask(
                 "memory", kind=kind, prompts=prompts, tokens=TOKENS, checkout=checkout
             )

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 __all__ = ["ROOT", "PeerError", "Worker", "ended", "environment_of", "guarded", "serve", "tail"]
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout: workers are modules of it."""
 
 

@@ -1,0 +1,1 @@
+"""Routers beside each other; see :mod:`benchmarks.peers.__main__`."""
