@@ -133,6 +133,20 @@ def values(prometheus: httpx.Client, query: str) -> list[float]:
     return [one for one in found if math.isfinite(one)]
 
 
+@pytest.mark.timeout(180)
+def test_the_example_tells_how_its_chats_are_routed(cluster: FakeCluster) -> None:
+    wanted = {"prefixroute_hit_rate", "prefixroute_hot_prefix_tokens", "prefixroute_engine_waiting"}
+    with serving(cluster) as metrics:
+        deadline = time.monotonic() + 120
+        told: set[str] = set()
+        while not wanted <= told:
+            assert time.monotonic() < deadline, wanted - told
+            lines = httpx.get(metrics).text.splitlines()
+            told = {line.partition("{")[0] for line in lines if not line.startswith("#")}
+            time.sleep(0.1)
+    assert len({request.replica for request in cluster.requests}) > 1
+
+
 @needs_prometheus
 @pytest.mark.timeout(300)
 def test_every_query_of_the_dashboard_has_data(tmp_path: Path) -> None:
