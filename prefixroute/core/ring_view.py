@@ -54,7 +54,9 @@ class RingView(msgspec.Struct, frozen=True, kw_only=True):
     pieces: tuple[tuple[int, float], ...]
 
     def __repr__(self) -> str:
-        return f"RingView(members={self.members!r}, tier={self.tier!r})"
+        many = "" if len(self.members) == 1 else "s"
+        nodes = f"{self.virtual_nodes:,} virtual nodes"
+        return f"<RingView {len(self.members)} endpoint{many}, {nodes}, tier {self.tier}>"
 
     @property
     def virtual_nodes(self) -> int:

@@ -28,8 +28,9 @@ _NEEDED: Final = (
 
 _DIST_INFO: Final = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 _SDIST: Final = (
-    "prefixroute/", "prefixroute_pytest/", "tests/", "examples/", "docs/", "benchmarks/",
-    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "pyproject.toml",
+    "prefixroute/", "prefixroute_pytest/", "tests/", "examples/", "docs/", "docs_site/",
+    "benchmarks/", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md",
+    "pyproject.toml", "zensical.toml",
 )  # fmt: skip
 _MADE: Final = ("PKG-INFO", ".gitignore")
 """What the build adds to a source distribution."""
