@@ -188,7 +188,8 @@ def _checked(router: Router, endpoint: Endpoint, found: Found, wanted: Wanted) -
 def _show(checked: Sequence[Checked]) -> None:
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "engine", "models", "prefix cache", "cached tokens", "load"):
+    table.add_column("", no_wrap=True)  # a URL in pieces cannot be copied
+    for name in ("engine", "models", "prefix cache", "cached tokens", "load"):
         table.add_column(name, overflow="fold")
     for name in ("TTFT cold", "warm"):
         table.add_column(name, justify="right", no_wrap=True)
