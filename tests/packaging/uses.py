@@ -144,8 +144,10 @@ def _has(module: str) -> bool:
 
 
 def use_trio() -> None:
-    """Send, stream and wait for room on trio."""
+    """Send, stream, wait for room and follow a source on trio."""
     import trio
+
+    from prefixroute.signals import Discovery
 
     trio.run(_send_async, Router(_URLS), httpx)
     router = Router([Endpoint(_URLS[0], max_in_flight=1)])
@@ -162,6 +164,8 @@ def use_trio() -> None:
         async with client as http, trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(http.get, "/models")
+        async with Discovery(router, lambda: _URLS):  # it ends in a thread of anyio's
+            pass
 
     trio.run(main)
     assert served == [1, 1, 1]
