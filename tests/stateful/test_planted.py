@@ -151,13 +151,15 @@ def the_bound_rounds_up_what_is_whole(original: Any) -> object:
 def the_load_of_who_left_stays_in_the_total(original: Any) -> object:
     seen: dict[int, tuple[Bound, set[EndpointState]]] = {}  # by policy
 
-    def limits(bound: Bound, group: Group, available: Sequence[int]) -> dict[int, int]:
+    def limits(
+        bound: Bound, group: Group, available: Sequence[int], of: Sequence[int]
+    ) -> dict[int, int]:
         _, every = seen.setdefault(id(bound), (bound, set()))
         every.update(group.states)
         total = sum(s.in_flight for s in every if not s.member or s.health.ejected_until is None)
         weight = sum(group.states[at].endpoint.weight for at in available)
         factor, slack = bound.load_factor, bound.load_slack
-        shares = {at: group.states[at].endpoint.weight / weight for at in available}
+        shares = {at: group.states[at].endpoint.weight / weight for at in of}
         return {at: capacity(total, share, factor, slack) for at, share in shares.items()}
 
     return limits
