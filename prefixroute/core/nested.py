@@ -137,21 +137,22 @@ class NestedPolicy(StatelessPolicy):
             return self.keyless(ask)
         homes = self._walk.homes(prompt, group, ask.now)
         known = self._known_blocks(prompt, group, homes.everywhere)
-        held = _held(homes, known, group)
+        held = _held(homes, known)
         available: Collection[int] = ask.available
         if available is not group.everyone:
             available = set(available)
-        home = homes.order[0]
-        order = _candidates(homes, known, available)
+        home, order = homes.order[0], _candidates(homes, known, available)
         level = int(homes.depth > 0) if _may_credit(homes, held) else None
-        limits = self._bound.limits(group, ask.available, order)
-        states = group.states
-        allowed = {index for index in order if states[index].in_flight < limits[index]}
+        limits, allowed = self._room(ask, order)
         if not allowed and len(order) < len(available):  # the bound holds while anybody has room
             order = [i for i in group.ring.order(prompt.chain[homes.depth]) if i in available]
-            limits = self._bound.limits(group, ask.available, order)
-            allowed = {index for index in order if states[index].in_flight < limits[index]}
-        prefills = self._prefills(ask, order, held, home if level is not None else None, level or 0)
+            limits, allowed = self._room(ask, order)
+        blocks_of = [held.get(index, homes.everywhere) for index in order]
+        prefills = _prefills(ask, blocks_of, _sole(homes, held))
+        if level is not None and home in order and ask.queues.foreign:
+            found, replies = self._credit[level]
+            at = order.index(home)
+            prefills[at] = prefills[at].credited(found / replies)
         loads, costs = self._weigh(ask, order, prefills)
         among = enumerate(costs)  # all, where all are full
         best = min((cost, at) for at, cost in among if not allowed or order[at] in allowed)[1]
@@ -166,12 +167,17 @@ class NestedPolicy(StatelessPolicy):
             bound=limits[index],
             spread=homes.spread,
             held_tokens=chosen.held_tokens,
-            held_blocks=held.get(index, 0),
+            held_blocks=held.get(index, homes.everywhere),
             uncached_tokens=chosen.uncached_tokens,
             shared_tokens=_tokens(ask, homes.sure.get(index, homes.everywhere)),
             credit_level=level if index == home else None,
             spreads=homes.spreads,
         )
+
+    def _room(self, ask: Ask, order: Sequence[int]) -> tuple[dict[int, int], set[int]]:
+        """Return the bound of each candidate, and those that are below it."""
+        limits, states = self._bound.limits(ask.group, ask.available, order), ask.group.states
+        return limits, {index for index in order if states[index].in_flight < limits[index]}
 
     def _known_blocks(self, prompt: Prompt, group: Group, more_than: int) -> dict[int, int]:
         """Return the leading blocks that indices hold of what was sent there, if they are more."""
@@ -193,41 +199,6 @@ class NestedPolicy(StatelessPolicy):
                 if index is not None and held.get(index, 0) < blocks:
                     held[index] = blocks
         return held
-
-    def _prefills(
-        self, ask: Ask, order: Sequence[int], held: dict[int, int], home: int | None, level: int
-    ) -> list[_Prefill]:
-        """Return what each candidate would have to compute; those that hold the same share it."""
-        most = max(held.values(), default=0)
-        alone = list(held.values()).count(most) == 1
-        blocks_of = [held.get(index, 0) for index in order]
-        of_blocks = {
-            blocks: self._prefill(ask, blocks, behind=alone and blocks != most)
-            for blocks in set(blocks_of)
-        }
-        prefills = [of_blocks[blocks] for blocks in blocks_of]
-        if home in order and ask.queues.foreign:
-            found, replies = self._credit[level]
-            at = order.index(home)
-            blocks = blocks_of[at]
-            behind = alone and blocks != most
-            prefills[at] = self._prefill(ask, blocks, behind=behind, credit=found / replies)
-        return prefills
-
-    @staticmethod
-    def _prefill(ask: Ask, blocks: int, *, behind: bool, credit: float = 0.0) -> _Prefill:
-        """Return what is to be computed where so many blocks are held.
-
-        Args:
-            ask: The question.
-            blocks: How many.
-            behind: Another endpoint alone holds more: the reply that it generated, too.
-            credit: Share of the rest that others are taken to have brought there.
-        """
-        held_tokens = _tokens(ask, blocks)
-        uncached = max(1.0, max(1.0, ask.tokens - held_tokens) * (1.0 - credit))
-        missing = uncached + _REPLY_TOKENS if behind else uncached
-        return _Prefill(uncached, held_tokens, missing / ask.queues.rate)
 
     def _weigh(
         self, ask: Ask, order: Sequence[int], prefills: Sequence[_Prefill]
@@ -345,17 +316,47 @@ class NestedPolicy(StatelessPolicy):
 class _Prefill:
     """What a candidate would have to compute, tokens and seconds."""
 
-    __slots__ = ("held_tokens", "seconds", "uncached_tokens")
+    __slots__ = ("_behind_tokens", "_rate", "held_tokens", "seconds", "uncached_tokens")
 
-    def __init__(self, uncached_tokens: float, held_tokens: float, seconds: float) -> None:
+    def __init__(
+        self, uncached_tokens: float, held_tokens: float, behind_tokens: float, rate: float
+    ) -> None:
         self.uncached_tokens, self.held_tokens = uncached_tokens, held_tokens
-        self.seconds = seconds
+        self._behind_tokens, self._rate = behind_tokens, rate
+        self.seconds = (uncached_tokens + behind_tokens) / rate
+
+    def credited(self, share: float) -> _Prefill:
+        """Return the same where others are taken to have brought this share of the rest."""
+        uncached = max(1.0, self.uncached_tokens * (1.0 - share))
+        return _Prefill(uncached, self.held_tokens, self._behind_tokens, self._rate)
 
 
-def _held(homes: Homes, known: dict[int, int], group: Group) -> dict[int, int]:
-    """Return the leading blocks that each index is believed to hold."""
-    held = dict.fromkeys(group.everyone, homes.everywhere) if homes.everywhere else {}
-    held.update(homes.sure)
+def _prefills(ask: Ask, blocks_of: Sequence[int], sole: int | None) -> list[_Prefill]:
+    """Return what each candidate would have to compute; those that hold the same share it.
+
+    Args:
+        ask: The question.
+        blocks_of: Leading blocks that each holds.
+        sole: What one endpoint alone holds, which is the most; ``None``: several do.
+    """
+    tokens, rate = ask.tokens, ask.queues.rate
+    of_blocks = {}
+    for blocks in set(blocks_of):
+        held_tokens = _tokens(ask, blocks)
+        behind = 0.0 if sole is None or blocks == sole else _REPLY_TOKENS
+        of_blocks[blocks] = _Prefill(max(1.0, tokens - held_tokens), held_tokens, behind, rate)
+    return [of_blocks[blocks] for blocks in blocks_of]
+
+
+def _sole(homes: Homes, held: dict[int, int]) -> int | None:
+    """Return the most blocks that anybody holds, if only one endpoint does."""
+    most = max(held.values(), default=homes.everywhere)
+    return most if list(held.values()).count(most) == 1 else None
+
+
+def _held(homes: Homes, known: dict[int, int]) -> dict[int, int]:
+    """Return the leading blocks that indices are believed to hold; others: ``everywhere``."""
+    held = dict(homes.sure)
     for index, blocks in known.items():
         if held.get(index, 0) < blocks:
             held[index] = blocks
@@ -376,7 +377,9 @@ def _may_credit(homes: Homes, held: dict[int, int]) -> bool:
     """Return whether the home may be taken to hold what others brought there."""
     if homes.credited or not homes.shared:
         return homes.credited
-    return max(held.values(), default=0) <= max(homes.sure.values(), default=homes.everywhere)
+    everywhere = homes.everywhere
+    most = max(held.values(), default=everywhere)
+    return most <= max(homes.sure.values(), default=everywhere)
 
 
 def _tokens(ask: Ask, blocks: int) -> float:
@@ -403,4 +406,6 @@ def _reason(
         return Reason.SPREAD
     if home not in allowed:
         return Reason.BOUND
-    return Reason.HOLDER if held.get(index, 0) > held.get(home, 0) else Reason.LOAD
+    everywhere = homes.everywhere
+    more = held.get(index, everywhere) > held.get(home, everywhere)
+    return Reason.HOLDER if more else Reason.LOAD

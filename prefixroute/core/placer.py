@@ -122,8 +122,8 @@ class Placer:
         available: Sequence[int]
         for group in groups:
             states, available = group.states, group.everyone
-            taking = [panic or takes(now) for takes in group.takes]
-            if exclude or group.limited or False in taking:
+            taking = [True] * len(group) if panic else [takes(now) for takes in group.takes]
+            if exclude or group.limited or not all(taking):
                 available = [
                     index
                     for index, takes in enumerate(taking)

@@ -22,7 +22,7 @@ __all__ = ["SeenTurns", "Turns"]
 _LEAST_BYTES: Final = 16_384
 """A shorter body is read in no more time than it takes to look it up."""
 
-_MAX_BLOCKS: Final = 262_144
+_MAX_BLOCKS: Final = 131_072
 """Of the chains of all turns that were put in, 16 bytes each."""
 
 _ALIKE: Final = 4
