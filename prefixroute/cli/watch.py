@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,12 +23,14 @@ from prefixroute.core.checks import need
 from prefixroute.core.urls import shown_url
 from prefixroute.errors import ConfigurationError
 
-__all__ = ["Wanted", "run_watch", "source_of"]
+__all__ = ["Wanted", "run_watch", "source_of", "until_interrupted"]
 
 _HTTP: Final = ("http", "https")
 _REDIS: Final = ("redis", "rediss", "unix")
 _DRAWN_PER_S: Final = 4
 _WIDE: Final = 200
+_NOTICED_S: Final = 0.5
+"""After which an interrupt is noticed that came at a bad moment."""
 _OTHER_LINES: Final = 18
 """Of the screen: title, sums, headings, hottest prefixes, notes."""
 
@@ -142,49 +145,72 @@ def run_watch(url: str, wanted: Wanted) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(console.width, _WIDE))
-    with closing(source_of(url, wanted)) as source, _until_interrupted():
+    with closing(source_of(url, wanted)) as source, until_interrupted() as pause:
         watched = _Watched(source)
         if wanted.once:
-            _once(watched, console, wanted)
+            _once(watched, console, wanted, pause)
         elif console.is_terminal and not wanted.as_json:
-            _live(watched, console, wanted)
+            _live(watched, console, wanted, pause)
         else:
-            _plain(watched, console, wanted)
+            _plain(watched, console, wanted, pause)
 
 
 @contextmanager
-def _until_interrupted() -> Iterator[None]:
-    """End quietly on Ctrl-C and when told to terminate: the terminal's cursor comes back."""
+def until_interrupted() -> Iterator[Callable[[float], None]]:
+    """End quietly on Ctrl-C and when told to terminate: the terminal's cursor comes back.
+
+    Gives a function that sleeps. What a signal raises is lost if it comes while a finalizer runs;
+    that function then raises it.
+    """
+    told: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    def pause(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not told and (left := until - time.monotonic()) > 0.0:
+            time.sleep(min(left, _NOTICED_S))
+        if told:
+            raise KeyboardInterrupt
+
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(one, signal.default_int_handler) for one in signals]
+    before = [signal.signal(one, interrupt) for one in signals]
     try:
         with suppress(KeyboardInterrupt):
-            yield
+            yield pause
     finally:
         for one, handler in zip(signals, before, strict=True):
             signal.signal(one, handler if handler is not None else signal.SIG_DFL)
 
 
-def _once(watched: _Watched, console: Console, wanted: Wanted) -> None:
+def _once(
+    watched: _Watched, console: Console, wanted: Wanted, pause: Callable[[float], None]
+) -> None:
     """Read twice, for rates, if the first time shows that there may be some."""
     moment = watched.read()
     if moment.view is not None and moment.view.total.failures is not None:
-        time.sleep(wanted.interval_s)
+        pause(wanted.interval_s)
         moment = watched.read()
     _print(watched, console, as_json=wanted.as_json)
     if moment.error is not None:
         raise typer.Exit(1)
 
 
-def _plain(watched: _Watched, console: Console, wanted: Wanted) -> None:
+def _plain(
+    watched: _Watched, console: Console, wanted: Wanted, pause: Callable[[float], None]
+) -> None:
     """Write one view after the other: to a file, a pipe, another program."""
     while True:
         watched.read()
         _print(watched, console, as_json=wanted.as_json)
-        time.sleep(wanted.interval_s)
+        pause(wanted.interval_s)
 
 
-def _live(watched: _Watched, console: Console, wanted: Wanted) -> None:
+def _live(
+    watched: _Watched, console: Console, wanted: Wanted, pause: Callable[[float], None]
+) -> None:
     """Draw it anew, also while a read takes long: its age is seen to grow."""
 
     def shown() -> RenderableType:
@@ -193,7 +219,7 @@ def _live(watched: _Watched, console: Console, wanted: Wanted) -> None:
     with Live(get_renderable=shown, console=console, refresh_per_second=_DRAWN_PER_S):
         while True:
             watched.read()
-            time.sleep(wanted.interval_s)
+            pause(wanted.interval_s)
 
 
 def _print(watched: _Watched, console: Console, *, as_json: bool) -> None:

@@ -25,7 +25,7 @@ from typer.testing import CliRunner, Result
 
 from prefixroute import ConfigurationError, EngineLoad, Fixed, Router
 from prefixroute.cli.app import app
-from prefixroute.cli.watch import Wanted, source_of
+from prefixroute.cli.watch import Wanted, source_of, until_interrupted
 from prefixroute.cli.watch_metrics import MetricsSource
 from prefixroute.cli.watch_scrape import quantile
 from prefixroute.cli.watch_view import SourceLost
@@ -571,9 +571,33 @@ def test_it_is_interrupted_while_it_waits(end: signal.Signals) -> None:
         ) as process,
     ):
         assert process.stdout is not None
-        assert "prefixroute watch" in process.stdout.readline()
-        process.send_signal(end)
-        assert process.wait(30) == 0
+        try:
+            assert "prefixroute watch" in process.stdout.readline()
+            process.send_signal(end)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def test_an_interrupt_that_is_lost_in_a_finalizer_ends_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda info: lost.append(info.exc_type))
+
+    class Collected:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    ends = []
+    with until_interrupted() as pause:
+        one = Collected()
+        del one
+        ends.append("lost")
+        pause(3600.0)
+        ends.append("never")
+    assert ends == ["lost"]
+    assert lost == [KeyboardInterrupt]
 
 
 def test_a_source_that_was_lost_is_read_again(service: Application) -> None:
