@@ -102,7 +102,7 @@ class Walk:
         keeps_together = depth if prompt.source is KeySource.SESSION else None
         for at, (key, prefix) in enumerate(zip(hot.keys, chain, strict=True)):
             count, within = traffic.count(key), hot.any_order
-            if group.even is None:  # else it does not matter whose weights they are
+            if not group.even:  # else it does not matter whose weights they are
                 within = hot.within(ring.order(prefix))
             spread = self._spread(key, share(count, total), within, group)
             if spread <= 1 or at == keeps_together:  # however hot: what a session is for
@@ -252,7 +252,7 @@ def heads(need: float, within: Sequence[int], group: Group) -> int:
     """Return how many of the first endpoints it takes to give a prefix ``need`` mean weights."""
     if need <= 1.0:
         return 1
-    if group.even is not None:
+    if group.even:
         return min(len(within), math.ceil(need * (1.0 - 1e-9)))
     states = group.states
     wanted = need * group.weight / len(group) * (1.0 - 1e-9)

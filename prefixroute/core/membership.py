@@ -28,7 +28,7 @@ class Group:
 
     Attributes:
         weight: The sum of the weights.
-        even: The weight that each of them has; ``None``: they differ.
+        even: All have the same weight.
         limited: Some have a ``max_in_flight``.
         everyone: The indices of all.
         takes: Of each, what tells whether it takes a request now.
@@ -48,7 +48,7 @@ class Group:
         self.ring = ring
         weights = [endpoint.weight for endpoint in endpoints]
         self.weight = sum(weights)
-        self.even = weights[0] if len(set(weights)) == 1 else None
+        self.even = len(set(weights)) == 1
         self.limited = any(endpoint.max_in_flight is not None for endpoint in endpoints)
         self.everyone = range(len(weights))
         self.takes = tuple([state.health.takes for state in self.states])

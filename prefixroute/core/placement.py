@@ -189,11 +189,10 @@ class Bound(msgspec.Struct, frozen=True):
             available: Indices of those that share the requests.
             of: Of these, those that are asked about.
         """
-        states, even = group.states, group.even
-        if even is not None:
+        states = group.states
+        if group.even:
             counted = states if available is group.everyone else [states[i] for i in available]
-            part = even / (even * len(available))
-            total_in_flight = sum(map(_in_flight, counted))
+            total_in_flight, part = sum(map(_in_flight, counted)), 1.0 / len(available)
             most = capacity(total_in_flight, part, self.load_factor, self.load_slack)
             return dict.fromkeys(of, most)
         total = weight = 0.0

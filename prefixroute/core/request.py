@@ -126,11 +126,8 @@ def read_prompt(
         session = _id(session) or ids.get(_SESSION)
         path, prefix_id = _path(path), ids.get(_PREFIX)
         turns = None if seen is None or session is not None else seen.find(body)
-        if turns is not None and seen is not None:
-            prompt = _read_on(turns, path, prefix_id, seen)
-            if prompt is not None:
-                return prompt
-        return _read(body, path, session, prefix_id, cut, tokens, seen)
+        prompt = None if turns is None else _read_on(turns, path, prefix_id)
+        return prompt or _read(body, path, session, prefix_id, cut, tokens, seen)
     except Exception:  # noqa: BLE001 - a request is never failed by routing
         return _NO_KEY
 
@@ -176,9 +173,7 @@ def _read(
     )
 
 
-def _read_on(
-    turns: Turns, path: str | None, prefix_id: str | None, seen: SeenTurns
-) -> Prompt | None:
+def _read_on(turns: Turns, path: str | None, prefix_id: str | None) -> Prompt | None:
     """Return the prompt of which some turns were seen; ``None``: it is another one's body."""
     fields = turns.fields
     if _shape_of(fields, path, direct=False) not in _OF_MESSAGES or _id(fields.session_id):
@@ -189,7 +184,7 @@ def _read_on(
     built = turns.builder()
     segments, replies = read_messages(fields.messages)
     built.add_all(segments, extra=MESSAGE_BYTES, replies=replies)
-    seen.note_next(turns, built)
+    turns.note(built)
     return Prompt(
         chain=tuple(built.chain),
         ends=tuple(built.ends),

@@ -86,26 +86,47 @@ class Turns:
 
     Attributes:
         fields: The body's, but of the messages only those that follow.
-        seen: The turns that were.
     """
 
-    __slots__ = ("body", "fields", "running", "seen", "tail")
+    __slots__ = ("_body", "_memory", "_running", "_seen", "_tail", "fields")
 
     def __init__(
-        self, seen: _Seen, body: bytes, fields: Fields, tail: bytes, running: mmh3_x64_128
+        self,
+        memory: SeenTurns,
+        seen: _Seen,
+        body: bytes,
+        fields: Fields,
+        tail: bytes,
+        running: mmh3_x64_128,
     ) -> None:
-        self.seen, self.body, self.fields = seen, body, fields
-        self.tail = tail  # what follows, as a body of its own
-        self.running = running  # hash of what was seen
+        self._memory, self._seen, self._body, self.fields = memory, seen, body, fields
+        self._tail = tail  # what follows, as a body of its own
+        self._running = running  # hash of what was seen
 
     @property
     def root(self) -> int:
         """What :meth:`SeenTurns.note` was given of those that were seen."""
-        return self.seen.root
+        return self._seen.root
 
     def builder(self) -> ChainBuilder:
         """Return what reading them left, to be gone on with."""
-        return self.seen.builder()
+        return self._seen.builder()
+
+    def note(self, builder: ChainBuilder) -> None:
+        """Remember all of its turns from now on.
+
+        Args:
+            builder: That of those that were seen, gone on with.
+        """
+        seen, body = self._seen, self._body
+        follow = len(memoryview(_decode_raw(self._tail).messages)) + len(_OPEN) - 1
+        end = _end(body, len(body) - len(self._tail) + follow)
+        if end <= seen.end:
+            return  # the same turns again
+        self._running.update(memoryview(body)[seen.end : end])
+        digest = self._running.utupledigest()[0]
+        new = _Seen(builder, seen.root, seen.before, end, _sample(body, end), digest)
+        self._memory.put(body, new, instead=seen)
 
 
 class SeenTurns:
@@ -135,7 +156,7 @@ class SeenTurns:
                 running = running_hash()
                 running.update(memoryview(body)[:end])
                 if running.utupledigest()[0] == seen.digest:
-                    return _turns(seen, body, running)
+                    return self._turns(seen, body, running)
         return None
 
     def note(self, body: object, root: int, builder: ChainBuilder) -> None:
@@ -161,29 +182,33 @@ class SeenTurns:
             return  # a second list of messages has replaced the first
         end = _end(body, first + len(messages))
         digest = digest64(memoryview(body)[:end])
-        self._put(body, _Seen(builder, root, before, end, _sample(body, end), digest))
+        self.put(body, _Seen(builder, root, before, end, _sample(body, end), digest))
 
-    def note_next(self, turns: Turns, builder: ChainBuilder) -> None:
-        """Remember the turns of a body that was read from the end of those seen.
-
-        Args:
-            turns: The body.
-            builder: Theirs, gone on with.
-        """
-        seen, body = turns.seen, turns.body
-        follow = len(memoryview(_decode_raw(turns.tail).messages)) + len(_OPEN) - 1
-        end = _end(body, len(body) - len(turns.tail) + follow)
-        if end <= seen.end:
-            return  # the same turns again
-        turns.running.update(memoryview(body)[seen.end : end])
-        digest = turns.running.utupledigest()[0]
-        new = _Seen(builder, seen.root, seen.before, end, _sample(body, end), digest)
-        self._put(body, new, instead=seen)
+    def _turns(self, seen: _Seen, body: bytes, running: mmh3_x64_128) -> Turns | None:
+        """Return the body that begins with these turns; ``None``: it does not go on as they do."""
+        follow = body[seen.end :].lstrip(_SPACE)
+        if follow[:1] == b",":
+            follow = follow[1:]
+        elif follow[:1] != b"]":
+            return None  # the last value goes on
+        if _KEY in follow:
+            return None  # a second list of messages would replace the first
+        tail = _OPEN + follow
+        try:
+            fields = decode_fields(tail)
+        except msgspec.MsgspecError:
+            return None
+        if fields.model is None:
+            fields.model = seen.before.model
+        if fields.stream is None:
+            fields.stream = seen.before.stream
+        return Turns(self, seen, body, fields, tail, running)
 
     def _alike(self, start: int) -> tuple[_Seen, ...]:
         return self._young.get(start) or self._old.get(start, ())
 
-    def _put(self, body: bytes, seen: _Seen, instead: _Seen | None = None) -> None:
+    def put(self, body: bytes, seen: _Seen, instead: _Seen | None = None) -> None:
+        """Remember where the turns of a body end, in place of where fewer of them did."""
         start = _sample(body, _start(seen.end))
         others = [one for one in self._alike(start) if one is not instead]
         self._young[start] = (seen, *others[: _ALIKE - 1])
@@ -205,27 +230,6 @@ def _kept(data: bytes) -> Fields | None:
         return None
     kept = Fields(messages=[], model=fields.model, stream=fields.stream)
     return fields if fields == kept else None
-
-
-def _turns(seen: _Seen, body: bytes, running: mmh3_x64_128) -> Turns | None:
-    """Return the body of whose first turns these are; ``None``: it does not go on as they do."""
-    follow = body[seen.end :].lstrip(_SPACE)
-    if follow[:1] == b",":
-        follow = follow[1:]
-    elif follow[:1] != b"]":
-        return None  # the last value goes on
-    if _KEY in follow:
-        return None  # a second list of messages would replace the first
-    tail = _OPEN + follow
-    try:
-        fields = decode_fields(tail)
-    except msgspec.MsgspecError:
-        return None
-    if fields.model is None:
-        fields.model = seen.before.model
-    if fields.stream is None:
-        fields.stream = seen.before.stream
-    return Turns(seen, body, fields, tail, running)
 
 
 def _end(body: bytes, end: int) -> int:
