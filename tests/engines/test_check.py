@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from prefixroute.cli.app import app
 from tests.engines.llama import LlamaReplica
+from tests.engines.replica import Replica
 from tests.engines.vllm import VllmReplica
+
+
+def told(replica: Replica, ready_s: float = 60.0) -> dict[str, Any]:
+    """What ``prefixroute check`` tells of a replica, which is stopped then."""
+    replica.start()
+    try:
+        replica.wait_ready(ready_s)
+        result = CliRunner().invoke(app, ["check", replica.url, "--json"])
+    finally:
+        replica.kill()
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout)["endpoints"]
+    assert isinstance(found, dict)
+    return found
 
 
 @pytest.mark.engine
@@ -18,14 +34,7 @@ from tests.engines.vllm import VllmReplica
 def test_a_real_llama_server_is_told_what_it_is(tmp_path: Path, *, caching: bool) -> None:
     extra = () if caching else ("--no-cache-prompt",)
     replica = LlamaReplica(tmp_path, slots=1, slot_tokens=512, extra=extra)
-    replica.start()
-    try:
-        replica.wait_ready()
-        result = CliRunner().invoke(app, ["check", replica.url, "--json"])
-    finally:
-        replica.kill()
-    assert result.exit_code == 0, result.output
-    (found,) = json.loads(result.stdout)["endpoints"]
+    found = told(replica)
     assert found["engine"] == "llama.cpp"
     assert found["version"]
     assert found["models"] == ["smollm2"]
@@ -47,14 +56,7 @@ def test_a_real_llama_server_is_told_what_it_is(tmp_path: Path, *, caching: bool
 def test_a_real_vllm_is_told_what_it_is(tmp_path: Path, *, on: bool) -> None:
     extra = () if on else ("--no-enable-prefix-caching",)
     replica = VllmReplica(tmp_path, reports=on, extra=extra)
-    replica.start()
-    try:
-        replica.wait_ready(300.0)
-        result = CliRunner().invoke(app, ["check", replica.url, "--json"])
-    finally:
-        replica.kill()
-    assert result.exit_code == 0, result.output
-    (found,) = json.loads(result.stdout)["endpoints"]
+    found = told(replica, ready_s=300.0)
     assert found["engine"] == "vLLM"
     assert found["version"]
     assert found["models"] == ["smollm2"]
