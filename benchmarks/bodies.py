@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["TURNS", "chat", "encoded"]
+__all__ = ["TURNS", "chat", "encoded", "replied", "replied_chunk"]
 
 TURNS: Final = 40
 """Messages of a chat behind its system prompt."""
@@ -46,3 +46,37 @@ def encoded(messages: Sequence[dict[str, str]], *, stream: bool = True) -> bytes
     """Return the body of a chat as an SDK sends it."""
     body = {"messages": messages, "model": "meta-llama/Llama-3.1-8B-Instruct", "stream": stream}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def replied(model: str) -> dict[str, Any]:
+    """Return what a server answers to a chat, the same to all."""
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "It is a cache. " * 8},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 8000,
+            "completion_tokens": 32,
+            "total_tokens": 8032,
+            "prompt_tokens_details": {"cached_tokens": 7000},
+        },
+    }
+
+
+def replied_chunk(model: str, text: str) -> dict[str, Any]:
+    """Return one event of the same as a stream."""
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": model,
+        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
+    }

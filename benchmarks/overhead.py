@@ -22,7 +22,7 @@ import httpx
 import httpx2
 from openai import OpenAI
 
-from benchmarks.bodies import chat, encoded
+from benchmarks.bodies import chat, encoded, replied, replied_chunk
 from benchmarks.measuring import Row, by_turns, cpu_us, options, packages, ratio_row, show
 from prefixroute import Router
 
@@ -33,40 +33,11 @@ _IMPORTS: Final = 9
 _COMPILING: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 """So that compiling modules is done once, as pip does it."""
 
-_ANSWER: Final = json.dumps(
-    {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": MODEL,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "It is a cache. " * 8},
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 8000,
-            "completion_tokens": 32,
-            "total_tokens": 8032,
-            "prompt_tokens_details": {"cached_tokens": 7000},
-        },
-    }
-).encode()
+_ANSWER: Final = json.dumps(replied(MODEL)).encode()
 
 
 def _chunk(number: int) -> bytes:
-    data = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": MODEL,
-        "choices": [
-            {"index": 0, "delta": {"content": f" word{number}"}, "finish_reason": None},
-        ],
-    }
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
+    return b"data: " + json.dumps(replied_chunk(MODEL, f" word{number}")).encode() + b"\n\n"
 
 
 _EVENTS: Final = (*map(_chunk, range(CHUNKS - 1)), b"data: [DONE]\n\n")

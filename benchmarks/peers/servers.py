@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.bodies import replied, replied_chunk
 from benchmarks.peers.lines import PeerError, ended, environment_of, guarded, tail
 from benchmarks.peers.timing import MODEL
 
@@ -27,28 +28,8 @@ SERVERS: Final = 4
 _CHUNKS: Final = 32
 _START_S: Final = 30.0
 
-_USAGE: Final = {"prompt_tokens": 8000, "completion_tokens": 32, "total_tokens": 8032}
-_REPLY: Final = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": MODEL,
-    "choices": [
-        {
-            "index": 0,
-            "message": {"role": "assistant", "content": "It is a cache. " * 8},
-            "finish_reason": "stop",
-        }
-    ],
-    "usage": {**_USAGE, "prompt_tokens_details": {"cached_tokens": 7000}},
-}
-_CHUNK: Final = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion.chunk",
-    "created": 1,
-    "model": MODEL,
-    "choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": None}],
-}
+_REPLY: Final = replied(MODEL)
+_CHUNK: Final = replied_chunk(MODEL, " word")
 _INFO: Final = {
     "model_path": MODEL,
     "served_model_name": MODEL,
